@@ -146,7 +146,7 @@ var layers = []layer{
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"automator", []pack{
-		// Plans requests, and asks the calendar for schedules.
+		// Plans requests, and asks the calendar for the next instants of schedules.
 		{"pkg/automator", list(words, "pkg/calendar", "pkg/staleness", "pkg/state", "pkg/backfill", "pkg/fold", "pkg/control", "pkg/plan", "pkg/selector", "pkg/release", "pkg/clock", "pkg/snapshot", "pkg/engine")},
 		// Sends the notifications that the fold has decided.
 		{"pkg/notifier", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/release", "pkg/clock", "pkg/notify", "pkg/snapshot", "pkg/engine")},

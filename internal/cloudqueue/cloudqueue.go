@@ -23,8 +23,8 @@ import (
 type Model struct {
 	Call     latency.Dist // create, delete, exists
 	Delivery latency.Dist // delay from the due time to the delivery
-	// Every is the minimum time between the first deliveries of two tasks of a queue. It applies to tasks that are due
-	// when they are created.
+	// Every is the minimum interval between first deliveries of tasks of the same queue. It applies only to tasks that
+	// are already due when they are created.
 	Every time.Duration
 }
 

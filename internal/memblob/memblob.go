@@ -126,7 +126,7 @@ func (s *Store) Put(ctx context.Context, key string, data []byte) (blob.Object, 
 // write stores data without copying it. The caller holds the lock.
 func (s *Store) write(verb, key string, data []byte) (blob.Object, error) {
 	if other, ok := s.conflicting(key); ok {
-		return blob.Object{}, fmt.Errorf("%s object %q: %w: object %q exists, and no key may be a folder of another",
+		return blob.Object{}, fmt.Errorf("%s object %q: %w: object %q exists, and no key may be a folder of another key",
 			verb, key, blob.ErrInvalid, other)
 	}
 	s.version++

@@ -215,7 +215,7 @@ func (c *World) drawOutage() {
 	}
 }
 
-// drawSweeps draws sweeps, online rebuilds, and writers and clocks that are far ahead of the time.
+// drawSweeps draws sweeps, online rebuilds, and writers and clocks that are far ahead of the true time.
 func (c *World) drawSweeps() {
 	c.Sweepers = 1
 	if due := random(c.Seed, "due", 0); due.IntN(4) == 0 {

@@ -132,8 +132,8 @@ func (o *oracle) deployments(f *followed, before, after *state.State) {
 	}
 }
 
-// freshness compares each fresh partition with the outputs that its task has read. Plans name these outputs: outputs of
-// the same run, and outputs of earlier runs by their ids.
+// freshness compares each fresh partition with the outputs that its task has read. A plan names an output of the same
+// run by its task, and an output of an earlier run by its id.
 func (o *oracle) freshness(f *followed) {
 	if f.unordered || len(f.state.Deployments.Rows()) == 0 {
 		return

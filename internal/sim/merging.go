@@ -398,8 +398,9 @@ func (o *oracle) absent(prefix, id string) bool {
 	return false
 }
 
-// leftMerged checks an object of merged files that collectors have left in the end. The index must name the file, and
-// all outputs in the file must exist.
+// leftMerged checks an object of a merged file that still exists at the end of a world, after the last collection.
+// The index must name the merged file, and every output in the file must still exist. The index itself may always
+// exist.
 func (o *oracle) leftMerged(blobs blob.Store, prefix, key string) (ok bool) {
 	if key == merged.IndexKey(prefix) {
 		return true

@@ -108,9 +108,9 @@ func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare
 	}
 }
 
-// allSkipped reports whether an operator has skipped all entries that a rebuild lacks. After the operator's decision, a
-// compactor may still publish such an entry, if it has folded the entry from the bytes that the writer handed over. The
-// rebuild then refuses to forget the entry.
+// allSkipped reports whether an operator has skipped all entries that a rebuild cannot read. The rebuild may fail
+// because of these entries: a compactor that folded such an entry, from the bytes that the writer handed over, may
+// publish its revision after the operator's decision. A rebuild must not drop a published entry unless it is told to.
 func (w *world) allSkipped(lost *repair.LostError) bool {
 	return !slices.ContainsFunc(lost.Groups, func(group string) bool {
 		entry, _, _ := strings.Cut(strings.TrimPrefix(group, "ledger: entry "), ",")

@@ -99,8 +99,8 @@ func (o *oracle) published(key string) {
 	o.commit(f, m)
 }
 
-// raiseCut records the history cutoff of a revision that was published on a damaged state. Before the rebuild, the
-// writer of this revision may archive entries up to the cutoff.
+// raiseCut records the history cutoff of a revision that was published on a damaged state. Until a rebuild repairs
+// the domain, the writer of this revision may archive entries up to the cutoff.
 func (o *oracle) raiseCut(f *followed, key string, revision int64) {
 	data, _, err := o.w.blobs.Get(context.Background(), key)
 	if err != nil {

@@ -134,8 +134,8 @@ func (o *oracle) tick(f *followed, was, is *state.Tick, rebuilt bool) {
 	o.violation(oneTick, "%s is no instant of schedule %s of %s, but has a tick", is.Logical, is.ScheduleID, f.domain)
 }
 
-// next checks that a schedule waits for the first instant after its cursor. The delay of this instant must be less than
-// the jitter, and must end before the following instant.
+// next checks that a schedule waits for the first instant after its cursor. A delay of this instant must be shorter
+// than the schedule's jitter, and must end before the following instant.
 func (o *oracle) next(f *followed, s *state.Schedule) {
 	spec, ok := o.w.load.definitions(f.domain, s.ScheduleID)[s.Version]
 	switch {

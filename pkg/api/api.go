@@ -36,7 +36,7 @@ type Project struct {
 	Name   string
 	Root   string
 	Assets []plan.Asset
-	// Graph is the graph of Assets. If it is nil, each call that needs it makes it.
+	// Graph is the graph of Assets. If Graph is nil, each call that needs the graph builds it.
 	Graph *plan.Graph
 	// Data lists the folders that queries may read: see [plan.Request].
 	Data []string

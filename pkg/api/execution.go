@@ -348,7 +348,7 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 		return nil, err
 	}
 	if r.GetOnly() != "" && len(r.GetPartitions()) > 0 {
-		return nil, invalid("only", "chooses the partitions by their status: leave out partitions")
+		return nil, invalid("only", "chooses the partitions by their status, so the field partitions must be empty")
 	}
 	if r.GetAllowFuture() && len(r.GetPartitions()) == 0 {
 		return nil, invalid("allow_future", "applies to partitions: set partitions, or leave out allow_future")

@@ -202,7 +202,7 @@ func TestReadReversesFill(t *testing.T) {
 	require.Equal(t, engine.Tick{}, *empty)
 }
 
-// setEnums sets all enums in a message, and in its messages, to their first value.
+// setEnums sets every singular enum field of a message, and of its nested messages, to 1.
 func setEnums(m protoreflect.Message) {
 	for i := range m.Descriptor().Fields().Len() {
 		switch field := m.Descriptor().Fields().Get(i); {

@@ -155,7 +155,7 @@ func (p *parser) macro(fields []part) (*cron, *CronError) {
 	case strings.EqualFold(name.text, "@every"):
 		p.fail("", part{p.text, 0}, macros["@hourly"], "@every is not a cron expression: use the setting every instead of cron")
 	case strings.EqualFold(name.text, "@reboot"):
-		p.fail("", name, "@daily", "@reboot is not supported: no machine of a schedule starts or stops")
+		p.fail("", name, "@daily", "@reboot is not supported: a schedule does not belong to a machine that boots")
 	case !ok:
 		known := make([]string, 0, len(macros))
 		for macro := range macros {

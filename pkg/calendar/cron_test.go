@@ -64,7 +64,7 @@ func TestCronErrorsNamePlaceAndSuggest(t *testing.T) {
 		"*/0 * * * *":       `minute, column 3: the step "0" is not a positive number: write "* * * * *"`,
 		"*,5 * * * *":       `minute, column 1: * in a list makes the rest of the list useless: write "* * * * *"`,
 		"1,,2 * * * *":      `minute, column 3: a value is missing: write "1,0,2 * * * *"`,
-		"@reboot":           `column 1: @reboot is not supported: no machine of a schedule starts or stops: write "@daily"`,
+		"@reboot":           `column 1: @reboot is not supported: a schedule does not belong to a machine that boots: write "@daily"`,
 		"@dayly":            `column 1: unknown name @dayly: write "@daily"`,
 		"@every 5m":         `column 1: @every is not a cron expression: use the setting every instead of cron: write "0 * * * *"`,
 		"@daily 5":          `column 8: nothing can follow @daily: write "@daily"`,

@@ -245,7 +245,7 @@ func asUsage(err error) error {
 
 func (a *app) confirmBackfill(text string) error {
 	if _, terminal := a.width(a.Stdin); !terminal {
-		return fmt.Errorf("create a backfill of %s: more than %s must be confirmed: check the plan with --dry-run, then confirm with --yes", text, view.Grouped(confirmAbove))
+		return fmt.Errorf("create a backfill of %s: a backfill of more than %s partitions must be confirmed: check the plan with --dry-run, then confirm with --yes", text, view.Grouped(confirmAbove))
 	}
 	fmt.Fprintf(a.Stderr, "Create a backfill of %s? [yes/no] ", text)
 	answer, err := bufio.NewReader(a.Stdin).ReadString('\n')

@@ -278,7 +278,8 @@ func (a *app) deployLoaded(ctx context.Context, s *session, current *loaded) err
 type reader func(ctx context.Context, store blob.Store, settings *project.Project, sha string) (*deployment, error)
 
 // followDeployments reloads the project whenever the deployed release changes, and calls applied after each reload.
-// It runs where the project is the deployed release: in an environment that deploys explicitly, and in a bucket.
+// It is called if the process uses the deployed release instead of the files in the project's folder: in an
+// environment with explicit deployments, and if the state is in a bucket.
 func (a *app) followDeployments(ctx context.Context, e *engine.Engine, current *loaded, read reader, applied func(*project.Project) error) error {
 	snap, err := e.Current(ctx)
 	for ; err == nil; snap, err = e.Await(ctx, snap.Revision) {

@@ -152,7 +152,7 @@ func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 			return nil
 		}
 		run := runs[0]
-		r.a.note("also executing run %s (%s done) and waiting for it; Ctrl-C leaves it untouched", r.a.style.bold(run.RunID), doneText(run))
+		r.a.note("this process also executes run %s (%s done) and waits for it; Ctrl-C stops waiting and does not cancel the run", r.a.style.bold(run.RunID), doneText(run))
 		final, err := r.follow(ctx, s, run.RunID)
 		if r.stopped(ctx) {
 			return nil

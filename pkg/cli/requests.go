@@ -44,7 +44,7 @@ func momentOf(text string, now time.Time) (time.Time, error) {
 		switch {
 		case err != nil:
 		case !at.After(now):
-			return time.Time{}, usagef("--at %s is in the past: it is %s", text, now.Format(time.RFC3339))
+			return time.Time{}, usagef("--at %s is in the past: the time is now %s", text, now.Format(time.RFC3339))
 		default:
 			return at, nil
 		}

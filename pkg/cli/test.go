@@ -43,7 +43,7 @@ func (a *app) testCommand() *cobra.Command {
 		},
 	}
 	f.assets.add(cmd, "test")
-	cmd.Flags().BoolVar(&f.update, "update", false, "change the tests that expect other rows, so that they expect the rows that the queries return")
+	cmd.Flags().BoolVar(&f.update, "update", false, "replace the expected rows of failing tests with the rows that the queries return")
 	cmd.Flags().StringVarP(&f.keyword, "keyword", "k", "", "execute only tests whose name contains this text, in upper or lower case")
 	return cmd
 }

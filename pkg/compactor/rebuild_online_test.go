@@ -33,7 +33,7 @@ func (w *world) rebuildConfig() repair.Config {
 }
 
 // An earlier build treated a failed read during a rebuild as damage: it folded the ledger in the order of its ids,
-// not in the recorded order, and published another state.
+// not in the recorded order, and so published a different state.
 func TestRebuildReturnsTransientReadErrors(t *testing.T) {
 	for name, bare := range map[string]bool{"recorded": false, "bare": true} {
 		t.Run(name, func(t *testing.T) {
@@ -144,8 +144,9 @@ func TestRebuildSwitchesALiveDomainWithOnePublish(t *testing.T) {
 	w.verify()
 }
 
-// The base of a rebuild closes runs. An event of such a run that is folded during the rebuild is late. An earlier
-// build made it a dead letter, as if the run did not exist.
+// The base that a rebuild writes moves runs that ended long ago to history. If a compactor folds an event of such a
+// run during the rebuild, the rebuild must record the event as late. An earlier build made it a dead letter, as if
+// the run did not exist.
 func TestRebuildKnowsRunsThatItsBaseCloses(t *testing.T) {
 	w := newWorld(t)
 	w.options = small

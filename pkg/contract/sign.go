@@ -190,7 +190,7 @@ func member(canonical []byte, object, field string) (from, to int, err error) {
 	return from, to, nil
 }
 
-// enter reads the next object up to the value of a field, and reports whether it found it.
+// enter reads the next object up to the value of a field, and reports whether the object has this field.
 func enter(d *jsontext.Decoder, field string) (found bool, err error) {
 	if _, err := d.ReadToken(); err != nil {
 		return false, &FieldError{Msg: err.Error()}

@@ -27,7 +27,7 @@ import (
 
 var barrier = compactor.Request{Barrier: true}
 
-// dispatches returns the names of the queue tasks of attempts.
+// dispatches returns the names of the queue tasks that deliver attempts to workers.
 func (w *fixture) dispatches() []string { return w.queue.names(w.state().Tasks.Rows()[0].WorkerQueue) }
 
 func (w *fixture) outbox(run, key string) *state.Dispatch {

@@ -66,7 +66,7 @@ func acquire(dir string) (*lock, error) {
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		owner, err := ReadOwner(dir) // the record is absent while that process is starting
 		if errors.Is(err, fs.ErrPermission) {
-			return nil, errors.Join(fmt.Errorf("state folder %s is in use by a process of another user: %w; only that user can talk to it", dir, err), f.Close())
+			return nil, errors.Join(fmt.Errorf("state folder %s is in use by a process of another user: %w; only that user can use the folder", dir, err), f.Close())
 		}
 		return nil, errors.Join(&LockedError{Dir: dir, Owner: owner}, f.Close())
 	}

@@ -253,7 +253,7 @@ func TestRunKeyAttachesOrConflicts(t *testing.T) {
 			change(&other)
 			_, err := w.Run(t.Context(), other)
 			require.ErrorIs(t, err, engine.ErrConflict, name)
-			require.ErrorContains(t, err, "run "+first.RunID+" holds it")
+			require.ErrorContains(t, err, "run "+first.RunID+" keeps this key")
 		}
 		require.Equal(t, 1, w.state().Runs.Len())
 	})

@@ -19,9 +19,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A tick may be planned late. b reads all days of a. It must also read the days that have begun and become visible
-// after the time of the tick, because its inputs are compared with the versions that were visible when the run was
-// planned.
+// A tick may be planned late. b reads all days of a. b must also read the days that began, and became visible, after
+// the time of the tick, because its staleness is judged by the outputs that were visible when the run was planned.
 func TestI21LateTickReadsVisibleDays(t *testing.T) {
 	w := newFixture(t, false)
 	now := clock.System{}.Now()

@@ -115,8 +115,9 @@ func (e *Engine) prepareRun(ctx context.Context, snap *snapshot.Snapshot, r plan
 }
 
 // newRunID mints the id of a run. The clock that an earlier run used may be ahead, so that the earlier run has a greater
-// id. The outputs of the new run must replace the outputs of earlier runs, which requires a greater id. Otherwise
-// downstream tasks would read invisible outputs of the new run, but their own outputs would look fresh.
+// id. The outputs of the new run replace those of earlier runs only if its id is greater. Otherwise its outputs would
+// stay invisible. Downstream tasks of the run would still read them, and the outputs of these tasks would wrongly
+// look fresh.
 func (e *Engine) newRunID(snap *snapshot.Snapshot) string {
 	if newest := snap.State.Runs.Last(); newest != nil {
 		e.cfg.IDs.Observe(newest.RunID)
@@ -262,7 +263,7 @@ func triggered(ctx context.Context, snap *snapshot.Snapshot, key, fingerprint st
 func attach(ctx context.Context, snap *snapshot.Snapshot, owner *state.RunKey, fingerprint string) (RunHandle, error) {
 	if owner.Fingerprint != fingerprint {
 		return RunHandle{}, fmt.Errorf(
-			"run key %q: %w: run %s holds it until %s with a different request (other assets, partitions, code, limits or labels): use another key",
+			"run key %q: %w: run %s keeps this key until %s, but was started by a different request (other assets, partitions, code, limits or labels): use another key",
 			owner.RunKey, ErrConflict, owner.RunID, owner.ExpiresAt)
 	}
 	attached := RunHandle{RunID: owner.RunID, Attached: true}

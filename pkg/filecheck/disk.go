@@ -96,8 +96,8 @@ func (d *disk) line(path string, k known) (string, bool) {
 	return fmt.Sprintf(format, k.stamp.size, k.stamp.modified, k.stamp.changed, k.stamp.inode, k.crc32c, below), true
 }
 
-// Save appends the files that passed since Open to the cache's file. Several processes may
-// call it at the same time.
+// Save appends a line to the cache's file for each file that has passed the check since Open or the previous Save.
+// Several processes may call it at the same time.
 func (c *Cache) Save() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

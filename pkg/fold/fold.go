@@ -86,7 +86,7 @@ const (
 	CodeUpstreamDegraded = "UPSTREAM_DEGRADED"
 )
 
-// Error codes with which workers report a loss to infrastructure.
+// Error codes with which a worker reports a loss: an attempt that failed because of the infrastructure.
 const (
 	CodeWorkerInterrupted = "WORKER_INTERRUPTED"
 	CodeStoreUnavailable  = "STORE_UNAVAILABLE"

@@ -273,9 +273,9 @@ var tooManyPending = fmt.Sprintf("%d requests of the domain wait to be planned",
 // tooManyPending reports whether the domain has no room for another PENDING request.
 func (f *folder) tooManyPending() bool { return f.st.PendingCount() >= state.MaxPending }
 
-// overlap applies an overlap policy to a new request of a schedule. The schedule's own policy may be a different one.
-// overlap returns whether the request is planned, buffered, skipped or dropped, and the reason. The policy may end
-// other runs and requests of the schedule.
+// overlap applies an overlap policy to a new request of a schedule. own is the policy of the schedule, which may be a
+// different one. overlap returns whether the request is planned, buffered, skipped or dropped, and the reason. The
+// policy may end other runs and requests of the schedule.
 func (f *folder) overlap(r *state.RunRequest, own, policy string) (state.TickOutcome, string) {
 	runs, requests := f.st.ActiveOf(r.ScheduleID)
 	if policy == event.OverlapBufferOne || policy == event.OverlapBufferAll {

@@ -287,7 +287,7 @@ func (b *builder) setPeriod(t *Task, a *Asset, cells []string) error {
 	return nil
 }
 
-// readImages returns the partitions of an upstream asset that the partitions of a batch read, without repetitions.
+// readImages returns the partitions of an upstream asset that a batch reads, each only once.
 func (b *builder) readImages(n *node, e edge, keys []string, g *gathered) reads {
 	if len(keys) == 1 {
 		return b.readImage(n, e, keys[0], g)

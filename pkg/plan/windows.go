@@ -88,8 +88,9 @@ func (w Windows) Code(code string, clip Clip) string {
 	return hex.EncodeToString(hash.Sum(nil))[:len(code)]
 }
 
-// Codes returns, for each value of [Clip], the fingerprints with which a partition may have been made if code is the
-// fingerprint of its asset. There are several, because the other partitions of its batch determine the fingerprint, too.
+// Codes returns a list of fingerprints for each value of [Clip]: those that the task of a partition with this clip
+// may have recorded, if code is the fingerprint of the asset. A list may contain several fingerprints, because the
+// recorded fingerprint depends on the clips of all partitions of the batch.
 func (w Windows) Codes(code string) [][]string {
 	if len(w) == 0 {
 		return [][]string{{code}} // Clip returns 0 for all partitions

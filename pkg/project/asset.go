@@ -105,7 +105,7 @@ func (f yamlFile) commandAsset(n *yaml.Node, listed bool) {
 		f.fail(n, `add run: {command: ["program", "argument"]}, or move a query to a .sql file`, "the asset has neither a query nor a command")
 	}
 	if a.Work.Output == plan.OutputNone && hasField(n, "keep") {
-		f.fail(n, "remove keep, or output: none", "the asset has no outputs to keep")
+		f.fail(n, "remove keep, or remove output: none", "the asset has no outputs to keep")
 	}
 	f.checkTwice(n, &a.Work)
 	f.checkedFields(n, a)

@@ -131,7 +131,8 @@ func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []s
 	return names
 }
 
-// day reports whether a name that refers to one of these columns always contains the day of the partition.
+// day reports whether a column name in the query, which may refer to any of these columns, always has the day of the
+// partition as its value.
 func (c *lookbackCheck) day(columns []Column, dimension string) bool {
 	return c.common(columns, dimension) == originDay
 }

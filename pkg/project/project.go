@@ -60,7 +60,7 @@ type Project struct {
 	Workers        Workers
 	Defaults       Defaults
 	// Data lists the folders whose files queries may read: the folders in `data`, relative to Root, and those in
-	// sources.paths. If the project sets no data folder, it contains "data".
+	// sources.paths. If the project sets no data folder, Data contains "data".
 	Data []string
 	// Extensions is the folder with the files of DuckDB's extensions. It may be relative to Root.
 	Extensions string

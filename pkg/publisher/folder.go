@@ -151,7 +151,7 @@ func (u *update) unused() error {
 	}
 	for _, e := range entries {
 		if e.Name() != temporaryRecord {
-			return fmt.Errorf("publish target %s holds files that servo did not write: choose another folder", u.Name)
+			return fmt.Errorf("publish target %s contains files that servo did not write: choose another folder", u.Name)
 		}
 	}
 	return nil

@@ -153,7 +153,7 @@ func TestUpdateRejectsForeignFolders(t *testing.T) {
 	require.NoError(t, os.Mkdir(f.Path, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(f.Path, "mine.txt"), nil, 0o600))
 	_, err = f.Update(t.Context(), assets, 1, day)
-	require.EqualError(t, err, "publish target ./published holds files that servo did not write: choose another folder")
+	require.EqualError(t, err, "publish target ./published contains files that servo did not write: choose another folder")
 
 	require.NoError(t, os.Remove(filepath.Join(f.Path, "mine.txt")))
 	_, err = f.Update(t.Context(), assets, 1, day)
@@ -378,8 +378,9 @@ func TestUpdateErrorCountsOutputs(t *testing.T) {
 	require.NotContains(t, err.Error(), "\n")
 }
 
-// TestUpdateNamesWhatAnInterruptedOneHasReplaced stops an update after it has replaced a link. The next update cannot
-// publish its output, so the link stays, and the record must name the output to which the link leads.
+// TestUpdateNamesWhatAnInterruptedOneHasReplaced stops an update after it has replaced a link. The next update finds
+// that the files of the asset's newest output are missing. So it keeps the link, and the record must name the output
+// to which the link leads.
 func TestUpdateNamesWhatAnInterruptedOneHasReplaced(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t.TempDir())

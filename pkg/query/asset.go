@@ -194,7 +194,7 @@ func (db *DB) loadFailingRows(ctx context.Context, source Source) error {
 		}
 		info, err := os.Stat(filepath.Join(source.Outputs, local))
 		if err != nil {
-			a.problem = "the failing rows are deleted: they are kept as long as their output, and for a day if it was not published"
+			a.problem = "the failing rows were deleted: they are kept as long as their output, or for a day if the output was not published"
 			continue
 		}
 		a.files = []filecheck.File{{Path: filepath.Join(source.Outputs, local), Size: info.Size()}}

@@ -215,7 +215,7 @@ func ownCatalog(ctx context.Context, file string) (err error) {
 		return foreign
 	}
 	if added != "" {
-		return fmt.Errorf("somebody has added something to %s, or changed a view: %s: choose another file, or delete %s", file, added, file)
+		return fmt.Errorf("objects were added to %s, or a view was changed: %s: choose another file, or delete %s", file, added, file)
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func TestExportWritesViews(t *testing.T) {
 	require.Equal(t, "2 2025-01-02", stock(t, file, "SELECT concat_ws(' ', x, date) FROM a.x WHERE date = '2025-01-02'"))
 	require.Equal(t, "7", stock(t, file, "SELECT revision::VARCHAR FROM servo_export"))
 
-	// For an hour, later exports keep the links of a file that they have replaced.
+	// For an hour after a file was replaced, later exports keep the links that this file reads.
 	for _, step := range []struct {
 		after time.Duration
 		days  []int

@@ -27,7 +27,7 @@ func tree(rest string, columns ...string) *plan.Tree {
 	return t
 }
 
-// assets returns a → b, where a is daily, and a command c.
+// assets returns three assets: a has daily partitions, b reads a, and c executes a command.
 func assets() []plan.Asset {
 	list := []plan.Asset{
 		{

@@ -206,7 +206,7 @@ func (b *built) publish(ctx context.Context) (Result, error) {
 			err = b.fill(ctx, m)
 		}
 		if err == nil && m.Wakeup.At != 0 {
-			// A later revision, whose manifest may be lost, may have released the wakeup.
+			// Create the wakeup again: a later revision, whose manifest may be lost, may have allowed its deletion.
 			err = wakeup.Create(ctx, b.cfg.Store, wakeup.Wakeup{At: m.Wakeup.At, Domain: b.cfg.Domain})
 		}
 		if err != nil {

@@ -66,7 +66,7 @@ func check(value string) error {
 	case len(value) > MaxBytes:
 		return refuse("the value has more than %d bytes", MaxBytes)
 	case strings.ContainsRune(value, 0):
-		return refuse("the value contains a zero byte, which environment variables cannot: encode it, for example as base64")
+		return refuse("the value contains a zero byte, which an environment variable cannot contain: encode it, for example as base64")
 	}
 	return nil
 }

@@ -57,8 +57,8 @@ func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
 	return from
 }
 
-// MergeRuns merges runs with newer rows, and yields the newest version of each row, sorted by key. It holds one file
-// of each run in memory.
+// MergeRuns merges sorted runs and the rows in newer, and yields the newest version of each row, sorted by key. It
+// holds one file of each run in memory.
 func (c *Codec) MergeRuns(
 	ctx context.Context, store *manifest.Store, runs [][]manifest.File, newer []*state.Partition,
 ) iter.Seq2[*state.Partition, error] {

@@ -91,8 +91,8 @@ type evaluated struct {
 	// replaces a hidden output is not hidden.
 	marks  map[string][]*state.Mark
 	hidden map[string]*state.Mark
-	// codes are the numbers of all fingerprints that are accepted as the current code, by the windows that are cut off.
-	// Nil: the current code is unknown.
+	// codes is indexed by the [plan.Clip] of a partition. Each element lists the fingerprints that are accepted as the
+	// current code of such a partition, as numbers of interned texts. Nil: the current code is unknown.
 	codes [][]uint32
 	// windows are the dependencies that the asset reads through windows.
 	windows plan.Windows

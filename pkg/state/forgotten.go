@@ -9,8 +9,9 @@ type ForgottenAsset struct {
 	// CommandID is the greatest id of a command that has forgotten the asset. Outputs that became visible before the
 	// command was folded are hidden: the order of the ledger counts, because the clocks that make ids may be wrong.
 	CommandID string `col:"command_id"`
-	// RunsBelow is the id of the command if a rebuild without the recorded order has folded it, otherwise "". Outputs of
-	// runs with smaller ids are hidden, too, because such a rebuild may fold their reports after the command.
+	// RunsBelow is the id of the command if a rebuild without the recorded order has folded the command, otherwise "".
+	// Outputs of runs with smaller ids are then hidden, too, because such a rebuild may fold the reports of these runs
+	// after the command.
 	RunsBelow   string     `col:"runs_below,null"`
 	ForgottenAt event.Time `col:"forgotten_at"`
 	ForgottenBy string     `col:"forgotten_by,null,dict"`

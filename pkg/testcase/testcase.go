@@ -67,7 +67,7 @@ type Expect struct {
 	// Rows are the expected rows. All have the columns of the first row. Nil: the test expects an error, or only
 	// outcomes of checks.
 	Rows []Row
-	// RowsAt is the place of the list of the rows.
+	// RowsAt is where the file lists the expected rows.
 	RowsAt Place
 	// Ordered says that the rows must come in this order.
 	Ordered bool

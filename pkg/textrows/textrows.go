@@ -266,7 +266,7 @@ func readJSON(from io.Reader, emit func(*Row) error) error {
 		if depth == 1 && d.PeekKind() == ']' {
 			_, _ = d.ReadToken()
 			if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
-				return errors.New("something follows the array")
+				return errors.New("unexpected data after the array")
 			}
 			return nil
 		}
@@ -320,7 +320,7 @@ func (r *Row) parse(object jsontext.Value) error {
 		return fmt.Errorf("%s: %w", r.At, err)
 	}
 	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s: something follows the object", r.At)
+		return fmt.Errorf("%s: unexpected data after the object", r.At)
 	}
 	return nil
 }

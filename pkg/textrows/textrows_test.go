@@ -66,7 +66,7 @@ func TestReadJSON(t *testing.T) {
 		{``, ``},
 		{`[1]`, `! record 1: it is not a JSON object`},
 		{`[{"a":1}`, `record 1: a=1; ! record 2:`},
-		{`[{"a":1}] x`, `record 1: a=1; ! something follows the array`},
+		{`[{"a":1}] x`, `record 1: a=1; ! unexpected data after the array`},
 		{`{"a":1,"a":2}`, `! record 1:`},
 	} {
 		if got := read(c[0], textrows.Options{Format: textrows.JSON}); got != c[1] && (!strings.HasSuffix(c[1], ":") || !strings.HasPrefix(got, c[1])) {
@@ -79,7 +79,7 @@ func TestReadLinesOfJSON(t *testing.T) {
 	for _, c := range [][2]string{
 		{"{\"a\":1}\n\n{\"a\":true}", "line 1: a=1; line 3: a=true;"},
 		{"{\"a\":1}\n{\"a\":\n", "line 1: a=1; ! line 2:"},
-		{"{\"a\":1} {}\n", "! line 1: something follows the object"},
+		{"{\"a\":1} {}\n", "! line 1: unexpected data after the object"},
 		{"[1]\n", "! line 1: it is not a JSON object"},
 	} {
 		if got := read(c[0], textrows.Options{Format: textrows.NDJSON}); got != c[1] && (!strings.HasSuffix(c[1], ":") || !strings.HasPrefix(got, c[1])) {

@@ -13,7 +13,7 @@ import (
 // of a delta reads six files, whatever they contain.
 const maxCachedRows = 4000
 
-// rowCache maps the ids of deltas that a manifest names to the rows of these deltas. It contains small L0 deltas that
+// rowCache holds the rows of deltas that a manifest names, by the id of the delta. It contains small L0 deltas that
 // this process has made. They are few, because they soon merge into an L1 delta.
 type rowCache map[string]*state.Rows
 

@@ -217,8 +217,8 @@ func notLoadable(file string, err error) string {
 	return file + ": " + message
 }
 
-// externalSecrets resolves the secrets of the extensions and returns the values by reference. From then on, the logs
-// and reports of the attempt mask the values.
+// externalSecrets resolves the secrets of the extensions, and returns a map from the reference of each secret to its
+// value. From then on, the logs and reports of the attempt mask the values.
 func (a *attempt) externalSecrets(ctx context.Context, t *work) (map[string]string, error) {
 	values := map[string]string{}
 	for i := range t.External {

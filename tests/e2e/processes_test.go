@@ -213,9 +213,9 @@ func stopped(p *process) bool {
 	return err == nil && found && strings.HasPrefix(rest, "T")
 }
 
-// The owner of a folder is stopped for longer than the heartbeat timeout, and then continued. No other process may have
-// taken the folder. Tasks that ended meanwhile are reported, running tasks do not time out, and waiting requests are
-// answered. Without the lock of the folder, this test would fail.
+// The owner of a folder is stopped for longer than the heartbeat timeout, and then continued. While it is stopped, no
+// other process may take the folder. Tasks that ended meanwhile are reported, running tasks do not time out, and
+// waiting requests are answered. Without the lock of the folder, this test would fail.
 func TestOwnerContinuesAfterStop(t *testing.T) {
 	t.Parallel()
 	stops := []time.Duration{4 * time.Second}

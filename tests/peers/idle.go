@@ -111,7 +111,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// text formats memory and CPU.
+// text returns memory and CPU as text.
 func (i *idle) text() string {
 	return fmt.Sprintf("%s MiB, %s %% of a core", mebibytes(i.PSS), number(i.CPU))
 }

@@ -67,7 +67,7 @@ func (s *schema) typeOf(f *protogen.Field) string {
 	return s.single(f)
 }
 
-// single returns the type of a field's value, or of one of its values.
+// single returns the type of a field's value. For a list, single returns the type of one element.
 func (s *schema) single(f *protogen.Field) string {
 	switch kind := f.Desc.Kind(); kind {
 	case protoreflect.BoolKind:

@@ -24,11 +24,11 @@ func (s *Store) failed(verb, key string, err error) error {
 // impossible, obstacle returns "".
 func (s *Store) obstacle(key string) string {
 	if info, err := s.root.Stat(key); err == nil && info.IsDir() {
-		return s.file(key) + " is a folder, and no key may be a folder of another"
+		return s.file(key) + " is a folder, and no key may be a folder of another key"
 	}
 	for d := path.Dir(key); d != "."; d = path.Dir(d) {
 		if info, err := s.root.Stat(d); err == nil && !info.IsDir() {
-			return s.file(d) + " is a file, and no key may be a folder of another"
+			return s.file(d) + " is a file, and no key may be a folder of another key"
 		}
 	}
 	return ""

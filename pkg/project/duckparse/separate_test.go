@@ -235,7 +235,8 @@ func TestSeparateQueriesHaveTheSameRowsAlone(t *testing.T) {
 	require.Greater(t, some, 3*len(separate))
 }
 
-// TestBatchesOfSeveralDimensions checks that a query must keep each dimension separate.
+// TestBatchesOfSeveralDimensions checks that a query is accepted for batches only if it keeps the partitions of each
+// dimension separate.
 func TestBatchesOfSeveralDimensions(t *testing.T) {
 	for query, want := range map[string]string{
 		"SELECT date, region, sum(id) OVER (PARTITION BY date) AS n FROM raw.many":                            "add the column of the partition to PARTITION BY: region",

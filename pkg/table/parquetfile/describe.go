@@ -59,7 +59,7 @@ type bounds struct {
 	first, last string
 }
 
-// number extends the bounds to a number.
+// number extends the bounds to include v.
 func (b *bounds) number(v int64) {
 	if !b.set {
 		b.set, b.least, b.most = true, v, v
@@ -68,7 +68,7 @@ func (b *bounds) number(v int64) {
 	b.least, b.most = min(b.least, v), max(b.most, v)
 }
 
-// text extends the bounds to a text, and reports whether the bounds can be stored.
+// text extends the bounds to include v, and reports whether the bounds can be stored.
 func (b *bounds) text(v string) bool {
 	if !b.wanted {
 		return true

@@ -24,6 +24,7 @@ type deployFlags struct {
 	message    string
 	accept     []string
 	force, yes bool
+	noBind     bool
 }
 
 func (a *app) deployCommand() *cobra.Command {
@@ -44,7 +45,17 @@ func (a *app) deployCommand() *cobra.Command {
 	flags.StringArrayVar(&f.accept, "accept", nil, "an asset whose existing partitions the new code does not make stale (repeatable)")
 	flags.BoolVar(&f.force, "force", false, "deploy even if another release is deployed while this command runs, or if the current one is damaged")
 	flags.BoolVar(&f.yes, "yes", false, "deploy to a protected environment without asking")
+	flags.BoolVar(&f.noBind, "no-bind", false, "do not check the queries with DuckDB first")
 	return cmd
+}
+
+// checkQueries binds the queries of a project, and prints and returns the problems.
+func (a *app) checkQueries(ctx context.Context, p *project.Project) error {
+	problems, _, _, err := a.bind(ctx, p)
+	if err != nil || len(problems) == 0 {
+		return err
+	}
+	return a.problems(p.Root, problems)
 }
 
 func (a *app) deploy(ctx context.Context, f deployFlags) error {
@@ -55,6 +66,11 @@ func (a *app) deploy(ctx context.Context, f deployFlags) error {
 	p, err := a.loadProject(ctx, dir)
 	if err != nil {
 		return a.problems(dir, err)
+	}
+	if !f.noBind {
+		if err := a.checkQueries(ctx, p); err != nil {
+			return err
+		}
 	}
 	return a.do(ctx, p, func(ctx context.Context, s *session) error {
 		current, err := s.CurrentDeployment(ctx)

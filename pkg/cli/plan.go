@@ -72,7 +72,7 @@ func (a *app) planCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&against, "against", "", "a deployed release to compare with: current, or at least 4 digits of its hash (default: the current one)")
-	cmd.Flags().BoolVar(&check, "check", false, "exit with 4 if there are breaking changes or removed assets")
+	cmd.Flags().BoolVar(&check, "check", false, "bind the queries, and exit with 4 if there are breaking changes or removed assets")
 	return cmd
 }
 
@@ -96,6 +96,11 @@ func (a *app) plan(ctx context.Context, against string, check bool) error {
 	for _, c := range report.Changes {
 		if c.Kind == release.Breaking || c.Kind == release.Removed {
 			breaking++
+		}
+	}
+	if check {
+		if err := a.checkQueries(ctx, p); err != nil {
+			return err
 		}
 	}
 	if check && breaking > 0 {

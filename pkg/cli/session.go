@@ -67,6 +67,10 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 			found = look(ctx, o.Dir, locked.Owner)
 		}
 		if found == serving {
+			if !told && !answers(ctx, locked.Owner) {
+				told = true
+				a.noteSilent(locked.Owner)
+			}
 			remote, err := embedded.Attach(ctx, o, locked.Owner)
 			if err != nil {
 				return nil, err
@@ -129,15 +133,15 @@ func owner(ctx context.Context, dir string) (embedded.Owner, bool) {
 type condition int
 
 const (
-	serving condition = iota // it answers
-	silent                   // it did not answer in time, and nothing proves that it has ended
+	serving condition = iota // it accepts connections
+	silent                   // it did not accept a connection in time, and nothing proves that it has ended
 	ended                    // it has ended, or no longer serves
 )
 
 // dialWait is how long an owner may take to accept a connection, and answerWait how long it may take to answer.
 const (
 	dialWait   = time.Second
-	answerWait = 5 * time.Second
+	answerWait = 2 * time.Second
 )
 
 // look returns the condition of an owner. It reports the owner as ended only with a proof: its process does not
@@ -159,28 +163,26 @@ func look(ctx context.Context, dir string, o embedded.Owner) condition {
 	if err != nil {
 		return afterFailedDial(err)
 	}
-	_ = conn.Close()
-	if err := answers(ctx, o); err != nil { // the system accepts connections even for a process that is suspended
-		return afterFailedDial(err)
-	}
+	_ = conn.Close() // an accepted connection proves that the owner is serving
 	return serving
 }
 
-// answers returns an error if an owner does not answer a request.
-func answers(ctx context.Context, o embedded.Owner) error {
+// answers reports whether an owner answers a request in time. The system accepts connections even for a process that is
+// suspended.
+func answers(ctx context.Context, o embedded.Owner) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.URL+"/healthz", nil)
 	if err != nil {
-		return err
+		return false
 	}
 	client := o.Client()
 	defer client.CloseIdleConnections()
 	response, err := client.Do(r)
 	if err != nil {
-		return err
+		return false
 	}
-	return response.Body.Close()
+	return response.Body.Close() == nil
 }
 
 // afterFailedDial returns the condition of an owner that could not be dialled. Any error except a refused connection

@@ -68,7 +68,6 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 		}
 		if found == serving {
 			if !told && !answers(ctx, locked.Owner) {
-				told = true
 				a.noteSilent(locked.Owner)
 			}
 			remote, err := embedded.Attach(ctx, o, locked.Owner)

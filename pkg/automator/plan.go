@@ -68,6 +68,9 @@ func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *stat
 		return err
 	}
 	cause := refusal(err)
+	if cause.Code == plan.CodeMissingInput {
+		cause.Retryable = snap.State.LiveRuns() > 0 // which may make the input
+	}
 	if ofChunk && cause.Code == fold.DocumentDamaged {
 		cause.Retryable = false // pause the backfill until a person restores the document and resumes it
 	}
@@ -214,6 +217,8 @@ func refusal(err error) event.Error {
 		e.Code = fold.DocumentDamaged
 	case errors.Is(err, engine.ErrNothing):
 		e.Code, e.Category, e.Retryable = fold.NothingToDo, event.CategoryUser, false
+	case errors.Is(err, engine.ErrMissingInput):
+		e.Code, e.Category = plan.CodeMissingInput, event.CategoryTransient
 	case errors.Is(err, engine.ErrOvertaken):
 		e.Code, e.Category = overtaken, event.CategoryUser
 	case errors.Is(err, errNoRelease):

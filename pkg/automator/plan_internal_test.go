@@ -42,6 +42,11 @@ func TestOvertakenRequestIsPlannedAgain(t *testing.T) {
 	require.True(t, cause.Retryable)
 }
 
+func TestMissingInputHasItsCode(t *testing.T) {
+	cause := refusal(fmt.Errorf("%w: no selected partition can run", engine.ErrMissingInput))
+	require.Equal(t, plan.CodeMissingInput, cause.Code)
+}
+
 // The ledger rejects an invalid event each time.
 func TestRejectedEventIsNotRetried(t *testing.T) {
 	cause := refusal(fmt.Errorf("append to the ledger: %w", &event.DecodeError{Reason: event.ReasonInvalid, Detail: "payload.labels: too many"}))

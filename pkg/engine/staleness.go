@@ -125,7 +125,7 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 		what := map[Need]string{NeedStale: "is stale or missing", NeedMissing: "is missing", NeedFailed: "has failed"}[r.Need]
 		err = fmt.Errorf("%w: no selected partition %s%s", ErrNothing, what, noKeys)
 		if len(blocked) > 0 {
-			err = fmt.Errorf("no selected partition can run: %s", warnings[0])
+			err = fmt.Errorf("%w: no selected partition can run: %s", ErrMissingInput, warnings[0])
 		}
 	}
 	return warnings, err

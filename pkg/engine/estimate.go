@@ -28,8 +28,8 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 	r.Calendar = view.Calendar(snap.State, now)
 	r.Calendar.Future, r.Calendar.ReadsAt = r.AllowFuture, r.ReadsAt
 	if newest := snap.State.Runs.Last(); newest != nil && ids.Time(newest.RunID).After(r.ReadsAt) {
-		// The clock of an earlier run may be ahead of this one. What that run made of a period that has begun by its
-		// clock must be read.
+		// The clock of an earlier run may be ahead of this one. This run must read the outputs of that run in all
+		// periods that have begun by that clock.
 		r.Calendar.ReadsAt = ids.Time(newest.RunID)
 	}
 	r.History = func(asset string, check *quality.Check, season, partition string) []int64 {

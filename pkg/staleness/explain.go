@@ -127,20 +127,17 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 	}
 	omits := images.OmitsFuture()
 	if all {
-		expected, err := e.expected(up)
-		if err != nil {
-			return err
-		}
 		if up, err = e.load(dep); err != nil {
 			return err
 		}
-		keys = slices.AppendSeq(slices.Concat(expected, up.keys), maps.Keys(up.hidden))
+		keys, err = e.allKeys(up)
 	} else {
-		hidden, err := e.hiddenLatest(images, x.Key, up, keys)
-		if err != nil {
-			return err
-		}
+		var hidden []string
+		hidden, err = e.hiddenLatest(images, x.Key, up, keys)
 		keys = slices.Concat(keys, hidden)
+	}
+	if err != nil {
+		return err
 	}
 	keys = slices.Sorted(slices.Values(keys))
 	newerOf, version := Source{Asset: dep}, int64(0)
@@ -184,6 +181,15 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 		}
 	}
 	return nil
+}
+
+// allKeys returns the keys of a loaded asset's expected, materialized and hidden partitions, some of them repeatedly.
+func (e *Evaluation) allKeys(of *evaluated) ([]string, error) {
+	expected, err := e.expected(of)
+	if err != nil {
+		return nil, err
+	}
+	return slices.AppendSeq(slices.Concat(expected, of.keys), maps.Keys(of.hidden)), nil
 }
 
 // addSource appends a source with its row, or with the mark that hides its partition.

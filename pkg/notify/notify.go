@@ -212,7 +212,7 @@ func (s *Sender) file(c *release.FileChannel, m *Message) (err error) {
 		return fmt.Errorf("open %s: %w", c.Path, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := f.Write(append(body, '\n')); err != nil { // a single write, so that lines of two processes do not mix
+	if _, err := f.Write(append(body, '\n')); err != nil { // a single write: lines of two processes do not mix
 		return fmt.Errorf("append to %s: %w", c.Path, err)
 	}
 	return nil

@@ -32,7 +32,7 @@ var message = &notify.Message{
 	RunID: "01JD0000000000000000000001", FirstAt: 1_000_000, LastAt: 2_000_000, Command: "servo explain clean/daily",
 }
 
-// sender returns a sender with one secret, file:key.
+// sender returns a sender that can read one secret, file:key. Its value is value.
 func sender(value string) *notify.Sender {
 	return &notify.Sender{Clock: clock.System{}, Secrets: func(_ context.Context, reference string) (string, error) {
 		if reference != "file:key" {
@@ -42,7 +42,8 @@ func sender(value string) *notify.Sender {
 	}}
 }
 
-// answer serves one answer to all requests, and returns the URL and the last request.
+// answer starts a server that answers all requests alike. It returns the server's URL and a function that returns the
+// last request.
 func answer(t *testing.T, status int, header http.Header, body string) (url string, last func() (*http.Request, []byte)) {
 	var request *http.Request
 	var got []byte
@@ -101,7 +102,7 @@ func TestWebhookReportsFailures(t *testing.T) {
 	r, _ = last()
 	require.NotNil(t, r)
 
-	c := webhook("http://localhost:1", false) // the address is checked after the name was resolved
+	c := webhook("http://localhost:1", false) // the sender checks the resolved address
 	require.ErrorContains(t, sender("").Send(t.Context(), c, message), "is private")
 
 	c = webhook(url, true)
@@ -163,8 +164,9 @@ func TestFileAppendsLines(t *testing.T) {
 	require.ErrorContains(t, s.Send(t.Context(), &release.Channel{Name: "new"}, message), "unknown kind")
 }
 
-// mailServer runs a server for one mail, and returns a channel with two recipients. Afterwards, the server sends what it
-// has received. It refuses recipients with the answers in refuse.
+// mailServer starts a mail server that accepts one connection. It returns a notification channel with two recipients,
+// and a Go channel that receives all lines of the client when the connection ends. The keys of refuse are commands of
+// the client, and the values are the server's answers to them.
 func mailServer(t *testing.T, refuse map[string]string) (*release.Channel, <-chan string, net.Listener) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -212,7 +214,7 @@ func mailServer(t *testing.T, refuse map[string]string) (*release.Channel, <-cha
 	return c, got, l
 }
 
-// A person leaves, and the mail server no longer knows the address.
+// If the mail server no longer knows the address of one recipient, the other recipients still receive the mail.
 func TestMailIsSentToOtherRecipients(t *testing.T) {
 	const data, b = "RCPT TO:<data@example.com>", "RCPT TO:<b@example.com>"
 	c, got, _ := mailServer(t, map[string]string{data: "550 no such user"})
@@ -223,7 +225,7 @@ func TestMailIsSentToOtherRecipients(t *testing.T) {
 
 	for text, refuse := range map[string]map[string]string{
 		"no such user":  {data: "550 no such user", b: "550 no such user"},
-		"try again":     {b: "451 try again"}, // it may be accepted later
+		"try again":     {b: "451 try again"}, // the server may accept b later
 		"shutting down": {data: "550 no such user", b: "421 shutting down"},
 	} {
 		c, got, _ := mailServer(t, refuse)

@@ -69,7 +69,7 @@ func (e *PartialError) Error() string { return e.Err.Error() }
 func (e *PartialError) Unwrap() error { return e.Err }
 
 // deliver sends the mail to the recipients that the server accepts. It returns a [PartialError] if the server refused
-// some of them. It ignores failures after the server has accepted the mail.
+// some of them. After the server has accepted the mail, deliver ignores failures.
 func deliver(mail *smtp.Client, to *release.SMTPChannel, m *Message, now time.Time) error {
 	if err := mail.Mail(to.From); err != nil {
 		return fmt.Errorf("send from %s: %w", to.From, err)
@@ -88,9 +88,9 @@ func deliver(mail *smtp.Client, to *release.SMTPChannel, m *Message, now time.Ti
 }
 
 // address tells the server the recipients of the mail, and returns an error for each recipient that it refuses. It
-// returns err if the server refuses all of them, or if one may be accepted later.
+// returns err if the server refuses all recipients, or if it refuses one only temporarily.
 func address(mail *smtp.Client, recipients []string) (refused []error, err error) {
-	const permanent = 500 // the least code of a permanent failure
+	const permanent = 500 // the lowest code of a permanent failure
 	for _, recipient := range recipients {
 		if err := mail.Rcpt(recipient); err != nil {
 			err = fmt.Errorf("send to %s: %w", recipient, err)
@@ -125,7 +125,8 @@ func sendText(mail *smtp.Client, to *release.SMTPChannel, m *Message, now time.T
 	return nil
 }
 
-// mailText returns the mail with its header. Its Message-ID is the same for all tries.
+// mailText returns the text of a mail, including its header. If Servo sends the mail again, its Message-ID is the
+// same.
 func mailText(to *release.SMTPChannel, m *Message, now time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	header := func(name, value string) { fmt.Fprintf(&b, "%s: %s\r\n", name, oneLine(value)) }

@@ -24,14 +24,14 @@ import (
 type Part struct {
 	Key string
 	// Folder is a name that is unique among the outputs of the asset. Links are created below it, so that later calls
-	// of Read can reuse them. Empty: this call creates links in a folder of their own.
+	// of Read can reuse them. If Folder is empty, later calls cannot reuse the links.
 	Folder string
-	// Files are the paths of its Parquet files.
+	// Files are the paths of the partition's Parquet files.
 	Files []string
 	// Columns are the names of all columns of the files.
 	Columns []string
-	// Schema is the same for parts whose files have the same columns, in names, types and order; "": it
-	// is not known.
+	// Schema identifies the columns of the files: their names, types and order. Parts with equal columns have the same
+	// Schema. "" means that the columns are not known.
 	Schema string
 }
 
@@ -41,7 +41,7 @@ type Link struct{ Path, Target string }
 // Overlap is a dimension that is a column in the files of some partitions, but not in the files of others.
 type Overlap struct {
 	space.Column
-	// Query is SQL that returns the column from those files that contain it.
+	// Query is SQL that returns the values of the column in the files that contain it.
 	Query string
 }
 
@@ -94,7 +94,7 @@ func has(names []string, name string) bool {
 	return false
 }
 
-// Missing returns the columns whose names are not in names.
+// Missing returns the elements of columns whose names are not in names.
 func Missing(columns []space.Column, names []string) (missing []space.Column) {
 	for _, c := range columns {
 		if !has(names, c.Name) {
@@ -104,7 +104,7 @@ func Missing(columns []space.Column, names []string) (missing []space.Column) {
 	return missing
 }
 
-// Keyed returns a query that adds the values of a partition key as columns to the rows of a table.
+// Keyed returns a query for the rows of a table. The query adds the values of a partition key as columns.
 func Keyed(table, key string, columns []space.Column) (string, error) {
 	partition, err := parse(key, columns)
 	if err != nil {
@@ -117,7 +117,7 @@ func Keyed(table, key string, columns []space.Column) (string, error) {
 	return "SELECT *" + b.String() + " FROM " + table, nil
 }
 
-// parse returns a partition that has a value in every dimension.
+// parse parses a partition key. It returns an error if the key lacks one of the columns.
 func parse(key string, columns []space.Column) (ids.Partition, error) {
 	partition, err := ids.ParsePartition(key)
 	if err != nil {
@@ -131,8 +131,8 @@ func parse(key string, columns []space.Column) (ids.Partition, error) {
 	return partition, nil
 }
 
-// Read returns the queries that read the parts of an asset. Links are below folder, which is an absolute path.
-// Read skips parts without files, and at least one part must have files.
+// Read returns a view that reads the parts of an asset. The view's links are below folder, which is an absolute path.
+// Read skips parts without files. It returns an error if no part has files.
 func Read(parts []Part, columns []space.Column, folder string) (*View, error) {
 	r := reader{columns: columns, folder: folder, at: map[string]int{}, view: &View{}}
 	for i := range parts {
@@ -157,7 +157,7 @@ func Read(parts []Part, columns []space.Column, folder string) (*View, error) {
 	return r.view, nil
 }
 
-// reader collects the parts that are read in the same way.
+// reader groups parts that are read in the same way.
 type reader struct {
 	columns []space.Column
 	folder  string
@@ -174,7 +174,7 @@ type group struct {
 
 type groupPart struct {
 	*Part
-	at        int // position in the arguments of Read
+	at        int // the index of the part in the argument of Read
 	partition ids.Partition
 }
 
@@ -204,7 +204,8 @@ func (r *reader) add(p *Part, at int) error {
 // maxName is the maximum length of the name of a folder.
 const maxName = 255
 
-// linkable reports whether DuckDB can find the values of a partition in a path below the folder.
+// linkable reports whether the values of a partition fit into a path below the folder from which DuckDB can read
+// them.
 func (r *reader) linkable(keyed []space.Column, partition ids.Partition) bool {
 	if strings.ContainsAny(r.folder, "=*?[") {
 		return false // DuckDB would read the folder as a column or as a pattern
@@ -217,9 +218,9 @@ func (r *reader) linkable(keyed []space.Column, partition ids.Partition) bool {
 	return true
 }
 
-// Order returns partition columns in the order in which they appear in the rows of several partitions, if their
-// values come from the keys. It returns false if the order depends on the partitions: some values do not fit into the
-// name of a folder below folder.
+// Order returns partition columns, whose values come from the keys, in the order in which they appear in the rows of
+// several partitions. It returns false if the order differs between partitions, because some values do not fit into
+// the name of a folder.
 func Order(columns []space.Column, keys []string, folder string) (ordered []space.Column, known bool) {
 	if len(columns) < 2 { //nolint:mnd // one column has only one order
 		return columns, true
@@ -232,11 +233,11 @@ func Order(columns []space.Column, keys []string, folder string) (ordered []spac
 		}
 	}
 	ordered = slices.Clone(columns)
-	slices.SortFunc(ordered, func(a, b space.Column) int { return strings.Compare(a.Name, b.Name) }) // DuckDB sorts them
+	slices.SortFunc(ordered, func(a, b space.Column) int { return strings.Compare(a.Name, b.Name) }) // DuckDB's order
 	return ordered, true
 }
 
-// Value returns SQL for the value of a column in a partition.
+// Value returns a SQL expression for the value that a partition key has in a column.
 func Value(key string, c space.Column) (string, error) {
 	partition, err := parse(key, []space.Column{c})
 	if err != nil {
@@ -245,9 +246,9 @@ func Value(key string, c space.Column) (string, error) {
 	return "CAST(" + quote(plan.SQLLiteral(c.Type, partition[c.Name])) + " AS " + c.Type + ")", nil
 }
 
-// folderName returns the name of a folder from which DuckDB reads the value of a column. It escapes every character
-// that is not a letter or a digit. It always escapes the first character, because DuckDB reads a folder with the value
-// NULL as a missing value.
+// folderName returns the name of a folder from which DuckDB reads the value of a column. It escapes the first
+// character and every character that is not a letter or a digit. If the first character were not escaped, DuckDB
+// would read the text NULL as a missing value.
 func folderName(c space.Column, partition ids.Partition) string {
 	var b strings.Builder
 	b.WriteString(c.Name + "=")
@@ -262,7 +263,8 @@ func folderName(c space.Column, partition ids.Partition) string {
 	return b.String()
 }
 
-// query returns a query for the rows of a group. The columns of one partition are constants.
+// query returns a query for the rows of a group. If the group has a single partition, the query contains the values
+// of its key as constants.
 func (r *reader) query(g *group) (string, error) {
 	if len(g.keyed) > 0 && len(g.parts) > 1 {
 		return r.linked(g), nil
@@ -304,9 +306,9 @@ func (r *reader) linked(g *group) string {
 		", hive_partitioning = true, hive_types = {" + strings.Join(types, ", ") + "})"
 }
 
-// link adds links through which files appear below a folder, and returns their paths there. If all files are in one
-// directory, the folder itself becomes a single link to this directory, because creating one link for each partition is
-// much faster than creating a folder with a link for each file.
+// link adds links through which the files of a part appear below a folder, and returns the paths of the files there.
+// If all files are in one directory, the folder itself becomes a single link to this directory, because creating one
+// link for each partition is much faster than creating a folder with a link for each file.
 func (r *reader) link(folder string, files []string) []string {
 	paths := make([]string, len(files))
 	dir := path.Dir(files[0])

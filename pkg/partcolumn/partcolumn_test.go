@@ -45,8 +45,8 @@ func TestReadLinksPartitionsWithOneSchema(t *testing.T) {
 	}
 }
 
-// A file may contain the dimension as a column, with other values than the partition key. So DuckDB must not use the
-// key to skip this file.
+// A file may contain the dimension as a column whose values differ from the partition key. So DuckDB must not use the
+// key to skip such a file.
 func TestReadNeverLinksFilesWithTheColumn(t *testing.T) {
 	v := read(t, "/l", day, part("date=2025-01-15", "a", "DATE", "x"), part("date=2025-01-16", "b", "x"), part("date=2025-01-17", "b", "x"))
 	if len(v.Links) != 2 || len(v.Overlaps) != 1 {

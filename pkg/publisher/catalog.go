@@ -14,15 +14,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Catalog is a DuckDB database with views of the outputs. The folder of its links also contains its record.
+// Catalog is a published place that is a DuckDB database with views of the outputs. The folder of its links also
+// contains its record.
 type Catalog struct {
-	// File is the absolute path. Errors name the catalog by Name, the path that the user has written.
+	// File is the absolute path of the database. Errors name the catalog by Name, the path that the user has written.
 	File, Name string
 	// Store is the folder of the object store, as an absolute path.
 	Store string
 	Owner Owner
-	// Definition is a text that changes if the views must change although the outputs are the same, for example for a
-	// new release.
+	// Definition is a text that describes everything that the views depend on, except the outputs, such as the release.
+	// If it changes, Update writes the catalog again.
 	Definition string
 	// Write replaces the file with one that has views of the outputs of assets.
 	Write func(ctx context.Context, assets []Asset, revision int64, now event.Time) error
@@ -99,7 +100,7 @@ func (c *Catalog) contentOf(assets []Asset) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// read returns the record, or an empty one if there is none.
+// read returns the record of the catalog. If the catalog has none, it returns an empty record.
 func (c *Catalog) read() (*catalogRecord, error) {
 	r := &catalogRecord{Record: Record{Owner: c.Owner, Assets: map[string]*Recorded{}}}
 	data, err := os.ReadFile(RecordOf(c.File))

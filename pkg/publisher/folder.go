@@ -19,7 +19,7 @@ import (
 
 // Folder is a folder to publish to. One process at a time may update it.
 type Folder struct {
-	// Path is the absolute path. Errors name the folder by Name, the path that the user has written.
+	// Path is the absolute path of the folder. Errors name the folder by Name, the path that the user has written.
 	Path, Name string
 	// Store is the folder of the object store, as an absolute path.
 	Store string
@@ -40,7 +40,7 @@ const (
 	setAside        = ".servo-old"
 )
 
-// maxErrors is how many outputs may fail to be replaced before an update ends.
+// maxErrors is the number of failed replacements after which an update stops.
 const maxErrors = 10
 
 // update is one call of Update.
@@ -53,28 +53,28 @@ type update struct {
 	above    string
 	obsolete []change
 	changed  []change
-	unnamed  []failure // outputs whose folders cannot have their names
+	unnamed  []failure // outputs whose folder names are too long
 }
 
-// change is an output that the folder does not show correctly.
+// change is an output that the folder does not yet show correctly, or must no longer show.
 type change struct {
 	asset  *Asset
-	name   string // the name of the asset in the folder
+	name   string // the asset's name at the published place
 	folder string // the folder of the partition, below the folder of the asset
 	output Output
 	// known means that the record contains the path. copied means that the path may contain a complete or partial copy
-	// of an output; otherwise it is a link that Servo has created.
+	// of an output. If the path is known but not copied, it is a link that Servo has created.
 	known, copied bool
-	// files are the files of a complete copy.
+	// files are the files of the output after they have been copied completely.
 	files []copiedFile
 }
 
 // path returns where the output is, relative to the folder.
 func (c *change) path() string { return path.Join(c.name, c.folder) }
 
-// Update makes the folder show exactly the outputs of assets, and reports whether it changed the folder. If
-// an output cannot be published, the folder still shows its predecessor, and Update publishes the other
-// outputs. If the outputs of an asset could not be read, the folder still shows what it shows of this asset.
+// Update makes the folder show exactly the outputs of assets, and reports whether it changed the folder. If an output
+// cannot be published, the folder still shows its predecessor, and Update publishes the other outputs. If the outputs
+// of an asset could not be read, Update changes nothing that the folder shows of this asset.
 func (f *Folder) Update(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error) {
 	u := &update{Folder: f}
 	if err := u.open(); err != nil {
@@ -87,7 +87,7 @@ func (f *Folder) Update(ctx context.Context, assets []Asset, revision int64, now
 	if len(u.obsolete)+len(u.changed) == 0 {
 		return false, u.failed(u.unnamed)
 	}
-	// Obsolete outputs are removed first, because their folders may block new outputs.
+	// Obsolete outputs are removed first, because they may occupy the paths of new outputs.
 	if err := u.removeObsolete(); err != nil {
 		return false, err
 	}
@@ -143,7 +143,7 @@ func (u *update) open() (err error) {
 	return nil
 }
 
-// unused returns an error if a folder without a record has files.
+// unused returns an error if the folder, which has no record, contains files.
 func (u *update) unused() error {
 	entries, err := fs.ReadDir(u.root.FS(), ".")
 	if err != nil {
@@ -167,8 +167,8 @@ func apart(folder, store string) error {
 	return nil
 }
 
-// way returns the relative path from a folder to the store, with all symbolic links resolved. If there is no relative
-// path, it returns the absolute path. It returns an error if the folder and the store overlap.
+// way returns the relative path from a folder to the store, with all symbolic links resolved. If no relative path
+// exists, it returns the absolute path of the store. It returns an error if the folder and the store overlap.
 func way(from, to string) (string, error) {
 	folder, err := filepath.EvalSymlinks(from)
 	if err != nil {
@@ -208,7 +208,7 @@ func (u *update) compare(assets []Asset) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.record.Assets)) {
 		if unread[name] {
-			continue // the folder still shows what it shows
+			continue // keep what the folder shows of this asset
 		}
 		a := u.record.Assets[name]
 		for _, outputs := range []map[string]string{a.Outputs, a.Replacing} {
@@ -258,8 +258,8 @@ func checkNames(folder string) error {
 	return nil
 }
 
-// settle corrects the record of a link that an interrupted update has already replaced. Without this correction, the
-// record would be wrong if the current update fails to replace the link again.
+// settle corrects the record if an interrupted update has replaced a link but has not recorded it as replaced.
+// Without this correction, the record would be wrong if the current update fails to replace the link.
 func (u *update) settle(recorded *Recorded, c *change) {
 	if recorded == nil || recorded.Replacing[c.folder] == "" {
 		return
@@ -327,8 +327,8 @@ func (u *update) removeObsolete() error {
 }
 
 // leaveForeign removes from u.changed the changes that would overwrite files that Servo did not write, and
-// returns an error for each. It must run before [update.announce], because an announced path counts as
-// written by Servo.
+// returns an error for each. It must run before [update.announce], because Servo treats every path in the record as
+// its own.
 func (u *update) leaveForeign() (foreign []failure, err error) {
 	var ours []change
 	for i := range u.changed {
@@ -348,7 +348,7 @@ func (u *update) leaveForeign() (foreign []failure, err error) {
 	return foreign, nil
 }
 
-// foreign reports whether the path of an output contains something that Servo did not create.
+// foreign reports whether something that Servo did not create is at the path of an output.
 func (u *update) foreign(c *change) (bool, error) {
 	info, err := u.root.Lstat(c.path())
 	switch {
@@ -370,7 +370,8 @@ type failure struct {
 	err error
 }
 
-// apply replaces the changed outputs. failed contains the failures of outputs that are not in u.changed.
+// apply publishes the changed outputs. failed contains the failures that were found before: their outputs are not in
+// u.changed.
 func (u *update) apply(ctx context.Context, failed []failure) error {
 	most := len(failed) + maxErrors
 	for i := range u.changed {
@@ -421,7 +422,7 @@ func (u *update) failed(failed []failure) error {
 // errStopped ends an update, for tests.
 var errStopped = errors.New("stopped")
 
-// before is called before each change.
+// before calls the hook of a test. It is called before each change.
 func (f *Folder) before() error {
 	if f.step == nil {
 		return nil
@@ -429,7 +430,7 @@ func (f *Folder) before() error {
 	return f.step()
 }
 
-// sync makes the content of a file durable before it gets its name.
+// sync makes the content of a file durable. It is called before the file is renamed to its final name.
 func (f *Folder) sync(file *os.File) error {
 	if f.unsynced {
 		return nil

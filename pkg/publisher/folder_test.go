@@ -317,7 +317,8 @@ func TestUpdateReplacesPartialCopies(t *testing.T) {
 	require.NotZero(t, info.Mode()&fs.ModeSymlink)
 }
 
-// TestUpdateCopiesOverOtherShapes copies an output that has a folder at a path where the earlier output has a file.
+// TestUpdateCopiesOverOtherShapes replaces copies by outputs that have a folder where the earlier output has a file,
+// or a file where it has a folder.
 func TestUpdateCopiesOverOtherShapes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t.TempDir())
@@ -343,7 +344,7 @@ func TestUpdateFailureHoldsUpNoOtherOutput(t *testing.T) {
 	unread, err := f.output("raw/b", "", 2, "data.parquet")
 	require.NoError(t, err)
 	assets := []publisher.Asset{asset("raw/a", []string{"tenant"}, unnamed), asset("raw/b", nil, unread)}
-	for range 2 { // also if nothing changes
+	for range 2 { // the second update changes nothing and also returns the error
 		_, err = f.Update(t.Context(), assets, 1, day)
 		require.ErrorContains(t, err, "asset raw/a, partition "+long+": the name of its folder is longer than 255 bytes")
 	}
@@ -380,7 +381,7 @@ func TestUpdateErrorCountsOutputs(t *testing.T) {
 
 // TestUpdateNamesWhatAnInterruptedOneHasReplaced stops an update after it has replaced a link. The next update finds
 // that the files of the asset's newest output are missing. So it keeps the link, and the record must name the output
-// to which the link leads.
+// to which the link points.
 func TestUpdateNamesWhatAnInterruptedOneHasReplaced(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t.TempDir())
@@ -427,7 +428,7 @@ func TestUpdateSurvivesStops(t *testing.T) {
 		f := newFixture(dir)
 		require.NoError(t, os.Mkdir(f.store, 0o700))
 		version := 0
-		// modes contains the modes of each asset since the last complete update: true is copy, false is link.
+		// modes contains, for each asset, the values of Copy since the last complete update.
 		modes := map[string]map[bool]bool{}
 		var before map[string]string
 		rounds := rapid.IntRange(1, 4).Draw(t, "rounds")
@@ -456,7 +457,7 @@ func TestUpdateSurvivesStops(t *testing.T) {
 			for name := range before {
 				_, stays := want[name]
 				_, found := got[name]
-				// A partition may be absent for a moment while copies replace links, or links replace copies.
+				// A partition may be missing if an update stopped while it replaced a link with a copy, or a copy with a link.
 				require.Truef(t, found || !stays || len(modes[name[:len("a/x")]]) > 1, "%s is missing", name)
 			}
 			checkNamed(t, f)
@@ -472,7 +473,7 @@ func TestUpdateSurvivesStops(t *testing.T) {
 	})
 }
 
-// checkNamed checks that the record names every materialization to which a link leads.
+// checkNamed checks that the record names every materialization to which a link points.
 func checkNamed(t *rapid.T, f *fixture) {
 	named := map[string]bool{}
 	require.NoError(t, publisher.Named(filepath.Join(f.Path, publisher.RecordName), named))
@@ -491,7 +492,8 @@ func checkNamed(t *rapid.T, f *fixture) {
 	}
 }
 
-// drawAssets returns assets with some new outputs, and what readers should find.
+// drawAssets draws assets and stores new outputs for them. want maps the path of each file that readers should find
+// to its content.
 func drawAssets(t *rapid.T, f *fixture, version *int) (assets []publisher.Asset, want map[string]string) {
 	want = map[string]string{}
 	for _, name := range []string{"a/x", "a/y"} {

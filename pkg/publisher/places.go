@@ -22,8 +22,8 @@ type Place struct {
 	Name string
 	// Record is the absolute path of the place's record.
 	Record string
-	// Update makes the place show the outputs of assets, and reports whether it changed the place. It returns the error
-	// of an asset whose outputs could not be read.
+	// Update makes the place show the outputs of assets, and reports whether it changed the place. If the outputs of an
+	// asset could not be read, Update returns [Asset.Unread].
 	Update func(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error)
 }
 
@@ -74,8 +74,8 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("%s is damaged: the published places are not known until the next `servo run` or `servo dev`, which writes it again", e.File)
 }
 
-// NamedIn returns the materializations that readers of a domain's published places may find. The
-// collector keeps them.
+// NamedIn returns the materializations that readers of a domain's published places may find. The collector must not
+// delete them.
 func NamedIn(dir, domain string) (map[string]bool, error) {
 	places, err := ReadStatus(dir, domain)
 	if err != nil {
@@ -106,7 +106,7 @@ func (p *Publisher) Publish(ctx context.Context, snap *snapshot.Snapshot, places
 	damaged := errors.As(err, new(*DamagedError))
 	switch {
 	case damaged:
-		all = nil // start with an empty list: every domain writes its places again
+		all = nil // start with an empty list, to which every domain adds its places again
 	case err != nil:
 		return err
 	}
@@ -128,7 +128,7 @@ func (p *Publisher) Publish(ctx context.Context, snap *snapshot.Snapshot, places
 		}
 	}
 	for i := range assets {
-		_ = assets[i].Load(ctx, snap) // every update returns the error
+		_ = assets[i].Load(ctx, snap) // each update below returns the error
 	}
 	var failed []error
 	for i := range places {
@@ -165,7 +165,7 @@ func (p *Publisher) statusOf(all *[]Status, place *Place, assets []Asset) *Statu
 	return s
 }
 
-// save replaces the list of places.
+// save writes [StatusFile].
 func (p *Publisher) save(all []Status) error {
 	data, err := json.Marshal(all)
 	if err != nil {

@@ -9,9 +9,9 @@
 // with one rename, so a reader finds either the files of the earlier output or the files of the new
 // one. Copies are replaced file by file.
 //
-// [Folder.Update] compares the folder with the outputs that a revision shows, and changes what differs. If it stops at
-// any point, the next call completes the work. The file [RecordName] in the folder is its record: it names every
-// materialization that readers of the folder may find. The record is written before readers can find a new
+// [Folder.Update] compares the folder with the visible outputs of a revision, and corrects the differences. If it
+// stops at any point, the next call completes the work. The file [RecordName] in the folder is its record: it names
+// every materialization that readers of the folder may find. The record is written before readers can find a new
 // materialization, so that the collector does not delete that materialization. The record also proves that Servo owns
 // the folder: a folder that has files but no record is never changed.
 package publisher
@@ -33,7 +33,7 @@ const (
 	maxName    = 255     // bytes of the name of a folder
 )
 
-// Asset is an asset to publish.
+// Asset is an asset to publish, with its visible outputs.
 type Asset struct {
 	Key  string
 	Name string // namespace/name at the published place
@@ -41,7 +41,8 @@ type Asset struct {
 	Copy bool
 	// Dimensions are the names of the asset's dimensions, in the order of the folders.
 	Dimensions []string
-	// Has reports whether the asset has a partition. Nil: it has every materialized partition.
+	// Has reports whether the asset, as declared now, has a partition. If it is nil, every materialized partition is
+	// published.
 	Has func(partition string) bool
 	// Outputs are the visible outputs. Unread is the reason why they are not known. [Asset.Load] sets both.
 	Outputs []Output
@@ -92,8 +93,8 @@ func (a *Asset) load(ctx context.Context, snap *snapshot.Snapshot) error {
 }
 
 // folderOf returns the folder of a partition, relative to the folder of its asset:
-// date=2025-01-01/region=eu, or "" for an unpartitioned asset. It returns false if the key does not
-// have exactly these dimensions.
+// date=2025-01-01/region=eu, or "" for an unpartitioned asset. It returns false if the dimensions of the key are not
+// exactly those of the asset.
 func folderOf(dimensions []string, key string) (folder string, ok bool) {
 	partition, err := ids.ParsePartition(key)
 	if err != nil || len(partition) != len(dimensions) {

@@ -111,8 +111,9 @@ func folderOf(dimensions []string, key string) (folder string, ok bool) {
 	return strings.Join(names, "/"), true
 }
 
-// escape escapes a value of a partition for the name of a folder, with the escapes that readers of Hive partitions
-// decode. It also escapes the values in nulls, because some readers interpret them as NULL.
+// escape escapes a dimension's value for the name of a folder. Readers of Hive partitions decode these escapes. If
+// the value is one of nulls, escape escapes its first character, because some readers interpret the plain text as
+// NULL.
 func escape(value string) string {
 	nulls := []string{"null", "__hive_default_partition__"}
 	isNull := slices.Contains(nulls, strings.ToLower(value))

@@ -23,7 +23,7 @@ type Owner struct {
 	// Kind is [KindPublish] or [KindExport].
 	Kind   string `json:"kind"`
 	Domain string `json:"domain"`
-	// State is the path of the state folder, relative to the place.
+	// State is the path of the state folder, relative to the published place.
 	State string `json:"state"`
 }
 
@@ -33,7 +33,7 @@ const (
 	KindExport  = "export"  // written once, by a command
 )
 
-// Record is the content of [RecordName].
+// Record is the content of the file [RecordName].
 type Record struct {
 	Owner
 
@@ -48,12 +48,12 @@ type Record struct {
 type Recorded struct {
 	Asset string `json:"asset"`
 	Copy  bool   `json:"copy,omitempty"`
-	// Outputs are the published materializations, by folder.
+	// Outputs maps the folder of each partition to the published materialization.
 	Outputs map[string]string `json:"outputs"`
-	// Replacing are the materializations that are about to replace the ones in Outputs, by folder. A reader of
-	// such a folder may find the old or the new materialization.
+	// Replacing maps the folder of a partition to the materialization that is about to replace the one in Outputs. A
+	// reader of such a folder may find either.
 	Replacing map[string]string `json:"replacing,omitempty"`
-	// Copies are the files of every complete copy as Servo wrote them, by folder.
+	// Copies maps the folder of each complete copy to its files, as Servo wrote them.
 	Copies map[string][]copiedFile `json:"copies,omitempty"`
 }
 
@@ -64,9 +64,10 @@ type copiedFile struct {
 	Modified int64  `json:"modified"` // in nanoseconds since 1970
 }
 
-// ReadRecord reads the record of a place. Its error is an [fs.ErrNotExist] if the place has none.
+// ReadRecord reads the record of a published place from the file called name. If the place has no record, the error
+// is [fs.ErrNotExist].
 func ReadRecord(name string) (*Record, error) {
-	file, err := os.Open(name) //nolint:gosec // a place that the user chose
+	file, err := os.Open(name) //nolint:gosec // the user chose the place
 	if err != nil {
 		return nil, err
 	}
@@ -97,8 +98,8 @@ func (r *Record) normalize() {
 	}
 }
 
-// Named adds to a set the materializations that readers of a place may find. If the place does not exist, Named adds
-// nothing.
+// Named adds to a set the materializations that readers of a published place may find. record is the path of the
+// place's record. If the record does not exist, Named adds nothing.
 func Named(record string, to map[string]bool) error {
 	r, err := ReadRecord(record)
 	if errors.Is(err, fs.ErrNotExist) {

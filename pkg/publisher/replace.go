@@ -49,8 +49,8 @@ func (u *update) link(c *change) error {
 	return u.root.Rename(temporary, c.path())
 }
 
-// clear moves the copy of an earlier output aside and deletes it. This is necessary because a rename cannot replace a
-// folder with a link.
+// clear moves the copy of an earlier output aside and deletes it. This is necessary before a link is created, because
+// a rename cannot replace a folder with a link.
 func (u *update) clear(c *change) error {
 	info, err := u.root.Lstat(c.path())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -93,9 +93,9 @@ func (u *update) discard(name string) error {
 	return u.root.RemoveAll(name)
 }
 
-// remove removes an output, and the folders above it that are then empty. It does nothing if the output is gone: an
-// interrupted update may already have removed the output, and may have created a link where one of its folders was.
-// remove keeps files that Servo did not write.
+// remove removes an output, and then the folders above it that have become empty. It does nothing if the output no
+// longer exists: an interrupted update may have removed the output, and may have created a link at the path of a
+// folder above it. remove keeps files that Servo did not write.
 func (u *update) remove(c *change) error {
 	for i, b := range c.path() {
 		if b != '/' {
@@ -106,7 +106,7 @@ func (u *update) remove(c *change) error {
 			return err
 		}
 		if info == nil || !info.IsDir() {
-			return nil // the output is gone
+			return nil // the output no longer exists
 		}
 	}
 	if is, err := u.foreign(c); is || err != nil {
@@ -136,7 +136,7 @@ func (u *update) copyOutput(ctx context.Context, c *change) error {
 		if err := u.before(); err != nil {
 			return err
 		}
-		if err := u.root.Remove(c.path()); err != nil { // no rename can replace a link with a folder
+		if err := u.root.Remove(c.path()); err != nil { // a folder cannot replace a link by a rename
 			return err
 		}
 	}
@@ -169,8 +169,8 @@ func (u *update) copyOutput(ctx context.Context, c *change) error {
 	return u.removeOthers(c.path(), keep)
 }
 
-// makeWay prepares the path of a new file. It removes files of the earlier output where the path needs a folder, and a
-// folder of the earlier output where the path needs the file.
+// makeWay removes whatever the earlier output has at the path of a new file: a folder at the path itself, or a file
+// where the path needs a folder.
 func (u *update) makeWay(c *change, file string) error {
 	at := c.path()
 	for name := range strings.SplitSeq(file, "/") {

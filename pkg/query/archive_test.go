@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query"
 )
 
-// docs/format/archive.md states that stock DuckDB can read the archive.
+// This test checks a statement of docs/format/archive.md: stock DuckDB can read the archive.
 func TestArchiveIsReadableWithStockDuckDB(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -23,14 +23,14 @@ import (
 // asset is an asset with at least one materialization.
 type asset struct {
 	namespace, name string
-	files           []filecheck.File // the Parquet files of its partitions' outputs
+	files           []filecheck.File // the Parquet files of its outputs
 	columns         []space.Column   // the columns that come from the keys of partitions
 	parts           []partcolumn.Part
 	problem         string // why the asset has no view, or ""
 	mixed           string // describes a partition without Parquet whose text files have two formats, or ""
 	created         bool
-	// sample means that the asset stands for the failing rows of a check. No commit marker describes their file, and
-	// the view exists only if the SQL names it.
+	// sample means that this is not an asset, but the failing rows of a check. No commit marker describes their file.
+	// Their view exists only if the SQL names it.
 	sample bool
 	unread bool // the session's SQL does not mention the asset, so its files are unknown
 	listed bool // the session's SQL lists views but does not mention the asset, so only some of its files are known
@@ -39,8 +39,8 @@ type asset struct {
 // noParquet is the problem of an asset without rows.
 const noParquet = "its outputs contain no *.parquet files"
 
-// loadAssets finds the files of each asset's current outputs. It runs before confine, which lets DuckDB read only the
-// files of the session.
+// loadAssets finds the files of each asset's current outputs. It must run before confine, which allows DuckDB to read
+// only the files that are known by then.
 func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if source.Outputs == "" {
 		return nil
@@ -63,7 +63,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if err != nil {
 		return fmt.Errorf("table partition_status: %w", err)
 	}
-	defer rows.Close() // the loop over All reports the errors
+	defer rows.Close() // the loop over All returns the errors
 	total, markers := 0, &markers{root: source.Outputs}
 	for row, err := range rows.All() {
 		if err != nil {
@@ -93,7 +93,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	return nil
 }
 
-// noteProblems records why assets have no view. It runs when the files of all assets are known.
+// noteProblems records why assets have no view. It must run after the files of all assets have been found.
 func (db *DB) noteProblems() {
 	for _, a := range db.assets {
 		switch {
@@ -112,9 +112,10 @@ const visibleOutputs = `SELECT asset_key, output_uri, partition_key FROM partiti
 		AND m.partition_key = p.partition_key AND m.materialization_id = p.last_materialization_id)
 	AND NOT EXISTS (FROM forgotten_assets AS f WHERE f.asset_key = p.asset_key AND (p.version_seq < f.row_seq OR p.run_id < f.runs_below))`
 
-// onlyMentioned returns a query for the visible outputs of the assets that the lower-case SQL mentions, because reading
-// the commit markers of many outputs takes long. If the SQL lists views, the query also returns the newest outputs of
-// the other assets. Otherwise, onlyMentioned records these assets without their files.
+// onlyMentioned returns a query for the visible outputs of the assets that the SQL mentions, because reading the
+// commit markers of all outputs may take long. lower is the SQL in lower case. If the SQL lists views, the query also
+// returns the newest outputs of the other assets. Otherwise, onlyMentioned adds the other assets to db.assets without
+// their files.
 func (db *DB) onlyMentioned(ctx context.Context, lower string, lists bool) (outputs string, err error) {
 	rows, err := db.runOne(ctx, "SELECT DISTINCT asset_key FROM ("+visibleOutputs+") ORDER BY ALL", nil)
 	if err != nil {
@@ -153,7 +154,7 @@ func (db *DB) loadCandidates(ctx context.Context, source Source, total int) erro
 	if err != nil {
 		return fmt.Errorf("table quarantine: %w", err)
 	}
-	defer rows.Close() // the loop over All reports the errors
+	defer rows.Close() // the loop over All returns the errors
 	markers := &markers{root: source.Outputs}
 	for row, err := range rows.All() {
 		if err != nil {
@@ -170,7 +171,7 @@ func (db *DB) loadCandidates(ctx context.Context, source Source, total int) erro
 }
 
 // FailingRowsSchema is the schema of the views of failing rows: the check unique_id of raw/orders has the view
-// failing_rows."raw.orders.unique_id", with the rows that its last failure has stored.
+// failing_rows."raw.orders.unique_id". It shows the rows that the check stored when it last failed.
 const FailingRowsSchema = "failing_rows"
 
 // loadFailingRows finds the files with the failing rows of checks.
@@ -179,7 +180,7 @@ func (db *DB) loadFailingRows(ctx context.Context, source Source) error {
 	if err != nil {
 		return fmt.Errorf("table asset_checks: %w", err)
 	}
-	defer rows.Close() // the loop over All reports the errors
+	defer rows.Close() // the loop over All returns the errors
 	for row, err := range rows.All() {
 		if err != nil {
 			return fmt.Errorf("table asset_checks: %w", err)
@@ -202,7 +203,8 @@ func (db *DB) loadFailingRows(ctx context.Context, source Source) error {
 	return nil
 }
 
-// declared returns the declarations of the deployed release, or nil.
+// declared returns the declarations of the deployed release. It returns nil if no release is deployed, or if the
+// source has no Declared function.
 func (db *DB) declared(ctx context.Context, source Source) (_ *Declarations, err error) {
 	if source.Declared == nil {
 		return nil, nil
@@ -242,7 +244,8 @@ func (db *DB) keysOf(ctx context.Context, set string) (keys []string, err error)
 	return keys, nil
 }
 
-// assetOf returns the asset of a key and adds it if it is new. Keys must arrive in order.
+// assetOf returns the asset with a key, and adds it if it is not the last element of db.assets. So all calls for one
+// key must follow each other.
 func (db *DB) assetOf(key string, columns []space.Column) *asset {
 	namespace, name, _ := strings.Cut(key, "/")
 	if n := len(db.assets); n > 0 && db.assets[n-1].namespace == namespace && db.assets[n-1].name == name {
@@ -283,15 +286,15 @@ func (a *asset) add(markers *markers, uri, partition string) {
 	}
 }
 
-// markers reads the markers of outputs below a folder. The partitions of a batch share a marker with up to 1,000
-// partitions, which is read only once if they follow each other.
+// markers reads the commit markers of outputs below a folder. The partitions of a batch, up to 1,000, share a marker.
+// If they are requested one after another, their marker is read only once.
 type markers struct {
 	root string
 	key  string
 	last *contract.CommitMarker
 }
 
-// of returns the marker of the output of a partition. partition may be "" if the output is not part of a batch.
+// of returns the commit marker of a partition's output. If the output is not part of a batch, partition may be "".
 func (m *markers) of(uri, partition string) (*contract.CommitMarker, error) {
 	key := contract.CommitMarkerKeyOf(uri)
 	if _, batch := contract.BatchOf(uri); batch && key != m.key {
@@ -310,7 +313,7 @@ func (m *markers) of(uri, partition string) (*contract.CommitMarker, error) {
 	return readMarker(m.root, uri)
 }
 
-// readMarker reads the marker of an output below a folder.
+// readMarker reads the commit marker of an output. root is the folder of the store.
 func readMarker(root, uri string) (*contract.CommitMarker, error) {
 	if _, err := filepath.Localize(contract.CommitMarkerKeyOf(uri)); err != nil {
 		return nil, fmt.Errorf("output %q is not a path in the store", uri)
@@ -360,8 +363,8 @@ func (db *DB) Names() []string {
 	return names
 }
 
-// Lacks reports whether an asset has no view because it was never materialized. It reports false in a session in which
-// no asset has views.
+// Lacks reports whether an asset has no view because it was never materialized. It returns false if the session has
+// no views of assets at all.
 func (db *DB) Lacks(namespace, name string) bool {
 	return db.views && !slices.ContainsFunc(db.assets, func(a *asset) bool {
 		return strings.EqualFold(a.namespace, namespace) && strings.EqualFold(a.name, name)
@@ -369,8 +372,8 @@ func (db *DB) Lacks(namespace, name string) bool {
 }
 
 // createAssetViews creates the views of the assets that the SQL may refer to. If the SQL may list views, it creates
-// views of all assets. createAssetViews returns no error if it cannot create a view, because "a.b" in the SQL
-// may be a column of an alias. If the query fails, hint reports the reason.
+// views of all assets. If it cannot create a view, createAssetViews does not return an error, because "a.b" in the
+// SQL may be a column of an alias. If the query then fails, hint explains why the view does not exist.
 //
 // createAssetViews verifies the files of each mentioned asset against their commit markers.
 func (db *DB) createAssetViews(ctx context.Context, sql string) error {

@@ -18,7 +18,7 @@ import (
 
 const materialization = "01KAJ2T0000000000000000000"
 
-// output writes a partition's output with stock DuckDB, and its commit marker.
+// output writes the result of a query as a partition's output, with stock DuckDB, and writes its commit marker.
 func output(t testing.TB, r *revision, uri, file, sql string) {
 	t.Helper()
 	defer commit(t, r, uri)
@@ -34,7 +34,7 @@ func output(t testing.TB, r *revision, uri, file, sql string) {
 	require.NoError(t, err)
 }
 
-// commit writes the commit marker of all files below a URI.
+// commit writes the commit marker of an output. The marker names all files below the output's URI.
 func commit(t testing.TB, r *revision, uri string) {
 	t.Helper()
 	m := contract.CommitMarker{MaterializationID: materialization, AttemptID: materialization, Nonce: "n", URI: uri, Files: []contract.CommitMarkerFile{}}
@@ -131,7 +131,8 @@ func TestAssetNeverHidesTable(t *testing.T) {
 	require.Equal(t, [][]any{{int64(0)}}, all(t, r.open(t), "SELECT count(run_id) FROM main.runs"))
 }
 
-// A session whose SQL is known reads only the commit markers of the assets that the SQL mentions.
+// If the SQL of a session is known when it opens, the session reads only the commit markers of the assets that the
+// SQL mentions.
 func TestSessionReadsMentionedAssetsOnly(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// millionTasks returns a revision of 1,000,000 rows: a base of 800,000 tasks and 49 deltas.
+// millionTasks returns a revision with 1,000,000 task rows: 800,000 in the base and the others in 49 deltas.
 func millionTasks(b *testing.B) *revision {
 	b.Helper()
 	r := newRevision(b)
@@ -69,8 +69,8 @@ func BenchmarkOneMillionTasksIn50Files(b *testing.B) {
 	})
 }
 
-// BenchmarkListing lists the columns of an asset with 2,000 outputs. A session that knows its statements reads a few of
-// the commit markers.
+// BenchmarkListing lists the columns of an asset with 2,000 outputs. A session that knows its statements reads only a
+// few of the commit markers.
 func BenchmarkListing(b *testing.B) {
 	const outputs, columns = 2_000, "SELECT count(*) FROM information_schema.columns WHERE table_schema = 'raw'"
 	r := newRevision(b)

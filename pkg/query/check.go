@@ -12,9 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 )
 
-// checkTables verifies that the files of the tables that the lower-case SQL may refer to have the sizes and checksums
-// in the manifest. An empty text means all tables. For a file that was verified before and has not changed, one stat
-// call is enough.
+// checkTables verifies the files of the tables that the SQL may refer to: their sizes and checksums must be those in
+// the manifest. lower is the SQL in lower case. If it is empty, checkTables verifies the files of all tables. For a
+// file that was verified before and has not changed, it makes only one stat call.
 func (db *DB) checkTables(ctx context.Context, lower string) error {
 	for _, name := range slices.Sorted(maps.Keys(db.tables)) {
 		if !strings.Contains(lower, name) && lower != "" {

@@ -31,7 +31,7 @@ func (d *Declarations) columns(asset string) []space.Column {
 	return d.Columns(asset)
 }
 
-// has reports whether readers of an asset see a partition of it. Readers do not see a partition whose key lacks a
+// has reports whether readers of an asset see one of its partitions. Readers do not see a partition whose key lacks a
 // dimension that the asset now has.
 func (d *Declarations) has(asset, partition string) bool {
 	if d == nil {
@@ -46,7 +46,8 @@ func (d *Declarations) has(asset, partition string) bool {
 	return d.Has == nil || d.Has(asset, partition)
 }
 
-// partOf returns the partition of an output, with the columns of the output if the commit marker lists them.
+// partOf returns a partition as package partcolumn reads it. If the commit marker lists the columns of the output,
+// the partition names them.
 func (a *asset) partOf(partition string, marker *contract.CommitMarker) partcolumn.Part {
 	p := partcolumn.Part{Key: partition}
 	paths := make([]string, len(marker.Columns))
@@ -82,7 +83,7 @@ func (db *DB) rows(ctx context.Context, a *asset) (string, error) {
 		db.linked++
 		name := strconv.Itoa(db.linked)
 		if a.parts[0].Folder != "" {
-			name = a.namespace + "." + a.name // an export uses stable names, so that the next export finds the links
+			name = a.namespace + "." + a.name // the name is the same in every export, so that the next export finds the links
 		}
 		folder = filepath.Join(db.links, name)
 	}
@@ -122,8 +123,8 @@ func (db *DB) described(ctx context.Context, query string) (columns []space.Colu
 	return columns, nil
 }
 
-// createLinks creates symbolic links and their folders. DuckDB may read them, because it may read the
-// files to which they point.
+// createLinks creates symbolic links and their folders. The session allows DuckDB to read the files to which the
+// links point, and so it can also read the links.
 func createLinks(links []partcolumn.Link) error {
 	last := ""
 	for _, l := range links {

@@ -20,7 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// declare deploys a release with an asset a/x that has these partition columns.
+// declare deploys a release in which the asset a/x has the given partition columns.
 func declare(t *testing.T, r *revision, columns ...space.Column) {
 	t.Helper()
 	add(t, r, &state.Deployment{Release: "r", Meta: meta(1)})
@@ -30,7 +30,7 @@ func declare(t *testing.T, r *revision, columns ...space.Column) {
 	}
 }
 
-// describe adds columns to a commit marker.
+// describe adds columns and a schema hash to the commit marker of an output.
 func describe(t *testing.T, r *revision, uri, schema string, names ...string) {
 	t.Helper()
 	path := filepath.Join(r.dir, filepath.FromSlash(contract.CommitMarkerKeyOf(uri)))
@@ -148,8 +148,8 @@ func TestPartitionColumnsHaveAllValues(t *testing.T) {
 	}
 }
 
-// batch writes a batch of days and its commit marker. Only the first day has rows. batch returns the rows of the
-// partitions.
+// batch writes the output of a batch, with one partition for each day, and its commit marker. Only the first day has
+// a file. batch returns the rows of table partition_status.
 func batch(t *testing.T, r *revision, days int) []*state.Partition {
 	t.Helper()
 	uri := "assets/a/x/first/" + materialization + "/x.cells/"
@@ -172,8 +172,8 @@ func batch(t *testing.T, r *revision, days int) []*state.Partition {
 	return rows
 }
 
-// The work for a batch is proportional to its number of partitions. If each partition decoded the marker of the batch,
-// it would be proportional to the square of that number.
+// The work for a batch is proportional to its number of partitions. If the batch's commit marker were decoded for
+// each partition, the work would be proportional to the square of that number.
 func TestQueryDecodesTheMarkerOfABatchOnce(t *testing.T) {
 	allocations := func(days int) float64 {
 		r := newRevision(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// exportTable is a table in a catalog. It shows that [Export] wrote the catalog.
+// exportTable is the name of a table in each catalog. The table proves that [Export] wrote the catalog.
 const exportTable = "servo_export"
 
 // catalogContents is a query that returns a sorted list of everything in a catalog that users can see, except tables.
@@ -57,11 +57,11 @@ type Catalog struct {
 	Empty bool
 }
 
-// Export writes a DuckDB database with a view for each asset, over the files of its outputs. Any DuckDB on this machine
-// can read these views. Export replaces an existing file atomically, and only if Export has written that file. The
-// views need a folder beside the file, with links to outputs. Links that the new file does not need stay for an hour,
-// for processes that have opened an earlier file. Export returns the names of the views; assets without rows have none.
-// If it returns an error, the file is unchanged.
+// Export writes a DuckDB database with a view of each asset, which reads the files of its outputs. Any DuckDB on this
+// machine can read these views. Export replaces an existing file atomically, and only if an earlier export has
+// written it. The views need a folder beside the file, with links to outputs. Links that the new file does not need
+// stay for an hour, for processes that have opened an earlier file. Export returns the names of the views. An asset
+// without rows has no view. If Export returns an error, the file is unchanged.
 func Export(ctx context.Context, c Catalog, file string) (views []string, err error) {
 	if err := ownCatalog(ctx, file); err != nil {
 		return nil, err
@@ -81,11 +81,11 @@ func Export(ctx context.Context, c Catalog, file string) (views []string, err er
 	if err := replaceCatalog(ctx, file, statements, about); err != nil {
 		return nil, err
 	}
-	_ = retireLinks(links, c) // the file is already replaced, and the next export retires the links
+	_ = retireLinks(links, c) // the file has already been replaced, and the next export tries again
 	return views, nil
 }
 
-// exportViews returns the statements that create the views.
+// exportViews returns the names of the views of a catalog, and the statements that create them.
 func exportViews(ctx context.Context, c Catalog, links string) (views, statements []string, err error) {
 	source := Source{Outputs: c.Outputs, Links: links, Checked: c.Checked, exported: append([]Exported{}, c.Assets...)}
 	db, err := Open(ctx, source, Options{})
@@ -141,12 +141,12 @@ func (db *DB) loadExported(source Source) error {
 // temporaryCatalog is the prefix of the names of the folders in which catalogs are written.
 const temporaryCatalog = ".servo-export-"
 
-// removeAbandoned removes the temporary folders of processes that were killed. Folders of the last hour
-// may belong to running exports.
+// removeAbandoned removes the temporary folders of processes that were killed. It keeps folders that are less than an
+// hour old, because running exports may use them.
 func removeAbandoned(dir string, now time.Time) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return // the caller gets the error when it creates the temporary folder
+		return // the caller fails later, when it creates its temporary folder
 	}
 	for _, e := range entries {
 		info, err := e.Info()
@@ -189,8 +189,8 @@ func execIn(ctx context.Context, file string, statements []string) (err error) {
 	return nil
 }
 
-// ownCatalog returns an error if an existing file is not a catalog, if somebody has added tables to it,
-// or if a process is writing to it.
+// ownCatalog returns an error if an existing file is not a catalog, if somebody has added objects to it or changed
+// its views, or if a process is writing to it.
 func ownCatalog(ctx context.Context, file string) (err error) {
 	if _, err := os.Lstat(file + ".wal"); err == nil {
 		return fmt.Errorf("%s.wal exists: a process writes to %s: close it, or choose another file", file, file)
@@ -221,15 +221,15 @@ func ownCatalog(ctx context.Context, file string) (err error) {
 }
 
 const (
-	// retiredName is the name of a file in the folder with the links of an output. Its modification time is when
-	// Export first wrote a catalog that does not need these links.
+	// retiredName is the name of a file that marks a folder of links as no longer needed. The folder contains the links
+	// of one output. The file's modification time is the time of the first export that did not need these links.
 	retiredName = "retired"
 	// retiredFor is how long Export keeps links that the newest catalog does not need.
 	retiredFor = time.Hour
 )
 
-// retireLinks marks the folders of links that a new catalog does not need. It removes the folders that no catalog of
-// the last hour needed.
+// retireLinks marks each folder of links that a new catalog does not need. It removes folders that were marked at
+// least an hour ago.
 func retireLinks(links string, c Catalog) error {
 	needed := map[string]bool{}
 	for _, a := range c.Assets {

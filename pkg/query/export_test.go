@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// stock reads one text from a catalog with an unconfigured DuckDB.
+// stock executes a query on a catalog with an unconfigured DuckDB, and returns the text in its only cell.
 func stock(t *testing.T, file, text string) string {
 	t.Helper()
 	db, err := sql.Open("duckdb", file+"?access_mode=read_only")
@@ -66,7 +66,7 @@ func TestExportWritesViews(t *testing.T) {
 	require.Equal(t, "2 2025-01-02", stock(t, file, "SELECT concat_ws(' ', x, date) FROM a.x WHERE date = '2025-01-02'"))
 	require.Equal(t, "7", stock(t, file, "SELECT revision::VARCHAR FROM servo_export"))
 
-	// For an hour after a file was replaced, later exports keep the links that this file reads.
+	// For an hour after a catalog file was replaced, later exports keep the links that its views read.
 	for _, step := range []struct {
 		after time.Duration
 		days  []int

@@ -8,7 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query"
 )
 
-// This test fails if an infinite date is returned as the greatest date that DuckDB can store, in the year 5881580.
+// The test checks that an infinite date is not returned as the greatest date that DuckDB can store, in the year
+// 5881580.
 func TestInfiniteTimesAreText(t *testing.T) {
 	db, err := query.Open(t.Context(), query.Source{}, query.Options{})
 	require.NoError(t, err)

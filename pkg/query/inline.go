@@ -12,9 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// inlineRows returns SQL for rows in a manifest, with the columns and types that they would
-// have in a file. Values are written as literals of their column's type, so that they cannot
-// inject SQL.
+// inlineRows returns SQL for the inline rows of a manifest. Their columns and types are those that the rows would
+// have in a file. Values are written as literals of their column's type, so that they cannot inject SQL.
 func inlineRows(d *table.Schema, arrays [][]byte) (string, error) {
 	names := make([]string, len(d.Columns))
 	columns := make([]string, len(d.Columns))
@@ -46,7 +45,8 @@ func inlineRows(d *table.Schema, arrays [][]byte) (string, error) {
 		") AS inline_rows(" + strings.Join(names, ", ") + ")", nil
 }
 
-// literal returns a value as SQL. A missing column has the same zero value as in a file.
+// literal returns a value as a SQL literal. If a row lacks the column, the literal is the zero value that the column
+// would have in a file.
 func literal(c table.Column, v jsontext.Value) (string, error) {
 	if v == nil {
 		return zero(c), nil

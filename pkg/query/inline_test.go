@@ -27,8 +27,8 @@ func TestInlineRowsEqualRowsOfFiles(t *testing.T) {
 	}
 }
 
-// both adds the same rows to a file and to a manifest: zeros, ordinary values, values that
-// contain SQL, and times whose year has five digits.
+// both adds the same rows to a file and to a manifest: a row of zeros, one of ordinary values, one of values that
+// contain SQL, and one of times whose year has five digits.
 func both(t *testing.T, file, manifest *revision, d *state.Declaration) {
 	t.Helper()
 	rows := reflect.ValueOf(tabletest.Row(d))
@@ -55,7 +55,7 @@ func fill(v reflect.Value, text string, n int64) {
 			field.SetInt(n % 1000)
 		case reflect.Int64:
 			field.SetInt(n)
-		case reflect.Bool: // a deleted row would not be returned
+		case reflect.Bool: // Deleted stays false: views omit deleted rows
 			field.SetBool(n > 0 && v.Type().Field(i).Name != "Deleted")
 		default:
 			panic(field.Kind())

@@ -14,19 +14,19 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query/render"
 )
 
-// exactJSON decodes the JSON of a result a second time, because the driver decodes each number as a float64. This rounds
-// integers beyond 2^53 and long decimals.
+// exactJSON decodes the JSON of a result a second time, because the driver decodes each number as a float64 and so
+// rounds long decimals and integers beyond 2^53.
 type exactJSON struct {
 	result  mapping.Result
-	columns []bool // whether a column has JSON
+	columns []bool // whether the values of a column contain JSON
 	next    mapping.IdxT
 	chunk   mapping.DataChunk // contains the current row; its Ptr is nil before the first row
-	vectors []*jsonVector     // the columns of the chunk; nil: the column has no JSON
+	vectors []*jsonVector     // the columns of the chunk; nil for a column without JSON
 	row     uint64            // the next row in the chunk
 	rows    uint64
 }
 
-// newExactJSON returns nil if a result has no JSON.
+// newExactJSON prepares to decode the JSON of a result. It returns nil if the result has no JSON.
 func newExactJSON(rows driver.Rows, columns int) (*exactJSON, error) {
 	result, err := resultOf(rows)
 	if err != nil {
@@ -71,7 +71,8 @@ func hasJSON(kind mapping.LogicalType) bool {
 	return false
 }
 
-// decode replaces the JSON in the next row, which the driver has converted.
+// decode replaces the JSON values in the cells of the next row, which the driver has already converted, with exact
+// values.
 func (x *exactJSON) decode(values []driver.Value) {
 	for x.row == x.rows {
 		x.close()
@@ -107,11 +108,11 @@ type jsonVector struct {
 	kind     duckdb.Type
 	data     unsafe.Pointer
 	length   uint64        // the number of values of an array
-	children []*jsonVector // nil: the part has no JSON
+	children []*jsonVector // nil for a part without JSON
 	names    []string      // the names of the fields of a struct
 }
 
-// newJSONVector returns nil if a vector has no JSON.
+// newJSONVector describes a vector. It returns nil if the vector has no JSON.
 func newJSONVector(vector mapping.Vector) *jsonVector {
 	kind := mapping.VectorGetColumnType(vector)
 	defer mapping.DestroyLogicalType(&kind)
@@ -137,9 +138,10 @@ func newJSONVector(vector mapping.Vector) *jsonVector {
 	return v
 }
 
-// decode returns the value in a row with exact numbers. value is the value that the driver has converted.
+// decode returns the value of the vector in a row, with exact numbers. value is the same value as the driver has
+// converted it.
 func (v *jsonVector) decode(row uint64, value any) any {
-	if v == nil || value == nil { // no JSON, NULL, or null
+	if v == nil || value == nil { // no JSON, SQL's NULL, or JSON's null
 		return value
 	}
 	switch v.kind {
@@ -148,12 +150,12 @@ func (v *jsonVector) decode(row uint64, value any) any {
 	case duckdb.TYPE_ARRAY:
 		return v.list(row*v.length, value)
 	case duckdb.TYPE_MAP:
-		old, _ := value.(duckdb.OrderedMap) // the driver's type of this kind
+		old, _ := value.(duckdb.OrderedMap) // the driver returns maps with this type
 		exact := pairs{old.Keys(), old.Values()}
 		v.list(v.offset(row), exact.values)
 		return exact
 	case duckdb.TYPE_STRUCT:
-		if fields, ok := value.(map[string]any); ok { // the driver's type of this kind
+		if fields, ok := value.(map[string]any); ok { // the driver returns structs with this type
 			for i, name := range v.names {
 				fields[name] = v.children[i].decode(row, fields[name])
 			}
@@ -169,22 +171,23 @@ func (v *jsonVector) decode(row uint64, value any) any {
 	return exact
 }
 
-// list decodes the parts of a list. The parameter first is the position of the first part in the vector of the parts.
+// list decodes the elements of a list. The vector v.children[0] contains the elements of all lists, and first is the
+// position of this list's first element there.
 func (v *jsonVector) list(first uint64, value any) any {
-	parts, _ := value.([]any) // the driver's type of lists
+	parts, _ := value.([]any) // the driver returns lists with this type
 	for i := range parts {
 		parts[i] = v.children[0].decode(first+uint64(i), parts[i]) //nolint:gosec // not negative
 	}
 	return value
 }
 
-// offset returns the position of the first part of a list.
+// offset returns the position of the first element of the list in a row.
 func (v *jsonVector) offset(row uint64) uint64 {
 	const entryBytes = 16 // the offset and the length
 	return *(*uint64)(unsafe.Add(v.data, row*entryBytes))
 }
 
-// text returns a text. It is valid while its chunk exists.
+// text returns the text in a row. It is valid until its chunk is freed.
 func (v *jsonVector) text(row uint64) []byte {
 	const textBytes, inline, inlineAt, pointerAt = 16, 12, 4, 8 // DuckDB's string_t: the length, then the text or a pointer
 	at := unsafe.Add(v.data, row*textBytes)

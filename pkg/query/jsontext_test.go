@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query/render"
 )
 
-// Numbers in JSON are exact: a float64 would round them.
+// Numbers in JSON are returned exactly, although a float64 would round them.
 func TestQueryKeepsNumbersInJSON(t *testing.T) {
 	t.Parallel()
 	db := newRevision(t).open(t)
@@ -39,7 +39,7 @@ func TestQueryKeepsNumbersInJSON(t *testing.T) {
 	}
 }
 
-// Each row has its own JSON, in every chunk of a result, and the rows can be closed before their end.
+// In every chunk of a result, each row has its own JSON. The rows can be closed before the last one is read.
 func TestQueryKeepsJSONOfEachRow(t *testing.T) {
 	t.Parallel()
 	db := newRevision(t).open(t)

@@ -7,27 +7,28 @@ import (
 	"strings"
 )
 
-// newestOutputs is the number of outputs of an asset from which a listing takes the columns of its view. More than one
-// output is read, because an output may have no rows, or belong to a partition that is no longer declared.
+// newestOutputs is the number of newest outputs of an asset from which a listing of views takes the asset's columns.
+// It is greater than one, because an output may have no rows, or belong to a partition that is no longer declared.
 const newestOutputs = 4
 
-// listing finds the ways to list views in SQL. DESCRIBE without a name lists all views, and DESC means DESCRIBE only at
-// the start of a statement.
+// listing matches SQL that may list views. DESCRIBE without a name lists all views. DESC means DESCRIBE only at the
+// start of a statement.
 var listing = regexp.MustCompile(`(?i)information_schema|duckdb_(tables|views|columns|schemas)|\bshow\b|\bsqlite_(temp_)?(master|schema)\b` +
 	`|\bpg_(attribute|class|namespace|tables|views)\b|\bdescribe\s*(;|\)|$)|(^|;|\()\s*desc\s*(;|\)|$)`)
 
 // listsViews reports whether SQL may list the views of all assets.
 func listsViews(sql string) bool { return listing.MatchString(sql) }
 
-// listAssets marks the assets that the lower-case SQL does not mention. Only some of their files are known.
+// listAssets marks the assets that the SQL does not mention, because only some of their files are known. lower is the
+// SQL in lower case.
 func (db *DB) listAssets(lower string) {
 	for _, a := range db.assets {
 		a.listed = !a.mentioned(lower)
 	}
 }
 
-// listedView returns the query of a view that has the columns of an asset. Reading rows from the view is an error,
-// because the session does not know all files of the asset.
+// listedView returns the query of a view that has the columns of an asset, but no rows. A statement that reads rows
+// from the view fails, because the session does not know all files of the asset.
 func (db *DB) listedView(ctx context.Context, a *asset) (string, error) {
 	rows, err := db.rows(ctx, a)
 	if err != nil {

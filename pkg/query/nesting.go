@@ -2,8 +2,9 @@ package query
 
 import "fmt"
 
-// Limits of the brackets of SQL. DuckDB's time to prepare an expression grows with the third power of its depth,
-// and DuckDB cannot be interrupted while it prepares. At these limits, preparing a statement takes a few seconds.
+// Limits of the nesting of brackets in SQL. The time that DuckDB needs to prepare an expression grows with the third
+// power of its depth, and DuckDB cannot be interrupted while it prepares. At these limits, preparing a statement
+// takes a few seconds.
 const (
 	// MaxNesting is the greatest depth of nested brackets.
 	MaxNesting = 100

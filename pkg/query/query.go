@@ -1,9 +1,9 @@
 // Package query runs SQL over one revision of a domain. DuckDB runs in this process and reads
 // the Parquet files directly. This package is not a stable API.
 //
-// Every projection table is a view with the current rows: for each key the row with the greatest row_seq, without
-// deletions. [Script] returns the same views as SQL for any DuckDB. Outputs of assets are also views, with the
-// namespace as schema: raw.orders is the output of raw/orders.
+// Every projection table is a view of the current rows: for each key, the row with the greatest row_seq, unless that
+// row is a deletion. [Script] returns the same views as SQL for any DuckDB. Outputs of assets are also views, with
+// the namespace as schema: raw.orders is the output of raw/orders.
 //
 // Queries are sandboxed. DuckDB can open the files of the revision and of the assets' outputs,
 // but no other file, no network and no extension; its settings are locked. Statements that
@@ -30,7 +30,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Limits of a DB.
+// Limits of a session.
 const (
 	MaxFiles    = 200_000
 	MaxSQLBytes = 1 << 20
@@ -59,7 +59,7 @@ type Source struct {
 	// them.
 	Checked *filecheck.Cache
 
-	exported []Exported // the assets of [Export], used instead of the assets in the tables
+	exported []Exported // set by [Export]: the views show these assets, not those in the tables
 }
 
 // Options limit the resources of a query.
@@ -81,7 +81,7 @@ type DB struct {
 	tables    map[string]Table
 	checked   *filecheck.Cache
 	links     string // the folder for symbolic links
-	linked    int    // the number of folders in it
+	linked    int    // the number of folders created in links
 
 	openMu sync.Mutex
 	open   map[*Rows]struct{}
@@ -152,7 +152,7 @@ func (db *DB) Close() error {
 	return err
 }
 
-// check rejects invalid sources with clearer errors than DuckDB's.
+// check rejects invalid sources, because DuckDB's errors would be less clear.
 func (s Source) check() error {
 	known := map[string]bool{}
 	for _, d := range state.Declarations() {
@@ -198,8 +198,8 @@ func (db *DB) settings(ctx context.Context, opts Options) error {
 	return db.exec(ctx, settings...)
 }
 
-// confine restricts DuckDB to the files of the session and locks its settings. It allows files
-// and not their folders, because statements could write into allowed folders.
+// confine restricts DuckDB to the files of the session and locks its settings. It allows single files, because
+// statements could write into an allowed folder.
 func (db *DB) confine(ctx context.Context, source Source) error {
 	var paths []string
 	for _, t := range source.Tables {
@@ -218,7 +218,7 @@ func (db *DB) confine(ctx context.Context, source Source) error {
 	)
 }
 
-// exec runs trusted statements.
+// exec runs statements that this package has written.
 func (db *DB) exec(ctx context.Context, statements ...string) error {
 	for _, statement := range statements {
 		if _, err := db.conn.ExecContext(ctx, statement, nil); err != nil {
@@ -263,7 +263,7 @@ func (db *DB) Query(ctx context.Context, sql string, args ...any) (*Rows, error)
 	}
 }
 
-// query does the work of Query. It returns only after DuckDB has returned.
+// query does the work of Query. Unlike Query, it returns only after DuckDB has returned, even if ctx has ended.
 func (db *DB) query(ctx context.Context, sql string, args []any) (*Rows, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -350,13 +350,13 @@ func (db *DB) prepare(ctx context.Context, sql string) (driver.Stmt, error) {
 	return prepared, err
 }
 
-// parameters converts arguments to the driver's values.
+// parameters converts arguments to values of the driver.
 func (db *DB) parameters(args []any) ([]driver.NamedValue, error) {
 	values := make([]driver.NamedValue, len(args))
 	for i, arg := range args {
 		values[i] = driver.NamedValue{Ordinal: i + 1, Value: arg}
 		err := db.conn.CheckNamedValue(&values[i])
-		if errors.Is(err, driver.ErrSkip) { // the value does not have one of DuckDB's types
+		if errors.Is(err, driver.ErrSkip) { // DuckDB has no type for the value
 			values[i].Value, err = driver.DefaultParameterConverter.ConvertValue(arg)
 		}
 		if err != nil {

@@ -187,7 +187,7 @@ func TestQueryIsSandboxed(t *testing.T) {
 			var cells [][]any
 			cells, err = rows.Collect(10)
 			if err == nil && len(cells) == 0 {
-				continue // the pattern of glob matches no file
+				continue // the argument of glob matches no file
 			}
 		}
 		require.Error(t, err, sql)

@@ -24,14 +24,14 @@ type Column struct {
 type Rows struct {
 	// Columns are the result's columns.
 	Columns []Column
-	// Changes reports whether the statement creates or changes something. Its rows then only describe the effect.
+	// Changes reports whether the statement creates or changes something. If it does, the rows only describe the effect.
 	Changes bool
 
 	// MaxRowBytes limits the memory of one converted row, in bytes. A larger row causes an error before the row is
-	// converted. 0: no limit. Callers set it before All.
+	// converted. 0: no limit. Set it before calling All.
 	MaxRowBytes int64
 
-	ctx   context.Context //nolint:containedctx // the query's context also ends its rows
+	ctx   context.Context //nolint:containedctx // the end of the query's context also ends its rows
 	db    *DB
 	kinds []kind
 
@@ -40,7 +40,7 @@ type Rows struct {
 	statement io.Closer
 	closed    bool
 	sizes     *sizes     // nil until a row is measured
-	json      *exactJSON // nil: the result has no JSON, or no row was read
+	json      *exactJSON // nil if the result has no JSON, or no row has been read
 	started   bool
 }
 
@@ -126,8 +126,8 @@ func (r *Rows) nextExact(values []driver.Value) error {
 	return nil
 }
 
-// measure reports whether there is a next row, and returns an error if that row is too large. The caller holds the
-// lock.
+// measure reports whether the result has a next row, and returns an error if that row is too large. The caller holds
+// the lock.
 func (r *Rows) measure() (ok bool, err error) {
 	if r.sizes == nil {
 		if r.sizes, err = newSizes(r.rows, r.MaxRowBytes); err != nil {

@@ -13,18 +13,19 @@ import (
 // Estimates of the memory, in bytes, that a converted value takes in Go in addition to its text.
 const (
 	cellBytes   = 24  // the cell in its row or list, and a number that it points to
-	structBytes = 128 // the map of the driver, and the fields of package render
+	structBytes = 128 // the driver's map, and the [render.Fields] made from it
 	fieldBytes  = 64
-	// jsonFactor is the estimated memory per byte of JSON. The driver decodes JSON, and each character may become a
-	// value.
+	// jsonFactor is the estimated memory per byte of JSON. The factor is large because the driver decodes JSON, and each
+	// character may become a value.
 	jsonFactor = 16
-	// comparisonsPerByte converts the time for a map to bytes: the driver compares each key with all earlier keys, and
-	// cannot be interrupted. At a limit of 64 MiB, the maps of a row take a few seconds.
+	// comparisonsPerByte converts the time that the driver needs for a map to bytes, so that the limit of a row's size
+	// also limits the time. The driver compares each key with all earlier keys, and cannot be interrupted. At a limit of
+	// 64 MiB, the maps of a row take a few seconds.
 	comparisonsPerByte = 16
 )
 
-// sizes returns the sizes of a result's rows before the driver converts them. One row can hold a list of millions of
-// values, so a check of the converted row is too late.
+// sizes returns the sizes of a result's rows before the driver converts them. A row can contain a list of millions of
+// values, so a check after the conversion would be too late.
 type sizes struct {
 	result mapping.Result
 	most   int64
@@ -32,7 +33,8 @@ type sizes struct {
 	rows   []int64      // the sizes of the rows of the current chunk that have not been returned
 }
 
-// newSizes returns the sizes of the rows of a result. A size above most is not exact: measuring stops there.
+// newSizes returns the sizes of the rows of a result. A size above most is not exact, because measuring stops above
+// most.
 func newSizes(rows driver.Rows, most int64) (*sizes, error) {
 	result, err := resultOf(rows)
 	if err != nil {
@@ -41,7 +43,8 @@ func newSizes(rows driver.Rows, most int64) (*sizes, error) {
 	return &sizes{result: result, most: most}, nil
 }
 
-// resultOf returns the result that the driver's rows read. The driver keeps it in an unexported field.
+// resultOf returns the DuckDB result from which the driver's rows are read. The driver stores it in an unexported
+// field.
 func resultOf(rows driver.Rows) (mapping.Result, error) {
 	if value := reflect.ValueOf(rows); value.Kind() == reflect.Pointer && value.Elem().Kind() == reflect.Struct {
 		field := value.Elem().FieldByName("res")
@@ -91,7 +94,7 @@ func (s *sizes) load() {
 type measure struct {
 	kind     duckdb.Type
 	data     unsafe.Pointer
-	valid    unsafe.Pointer // nil: every value is valid
+	valid    unsafe.Pointer // nil if no value is NULL
 	factor   int64          // bytes of memory per byte of a text
 	length   uint64         // the number of values of an array
 	children []*measure

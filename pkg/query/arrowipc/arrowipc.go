@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query/render"
 )
 
-// MediaType is the media type of a stream.
+// MediaType is the media type of an Arrow IPC stream.
 const MediaType = "application/vnd.apache.arrow.stream"
 
 // A record batch ends when it has maxBatchRows rows, or about maxBatchBytes bytes. The writer and the reader each
@@ -25,8 +25,8 @@ const (
 	maxBatchBytes = 1 << 20
 )
 
-// Write writes rows with the cells that [query.Rows.All] yields. If it returns an error, the stream lacks its end, so
-// that no reader mistakes it for the whole result.
+// Write writes rows, whose cells are as [query.Rows.All] yields them, as a stream. If Write returns an error, the
+// stream has no end marker, so that no reader mistakes it for the whole result.
 func Write(w io.Writer, columns []query.Column, rows iter.Seq2[[]any, error]) error {
 	schema := schemaOf(columns)
 	out := ipc.NewWriter(w, ipc.WithSchema(schema))
@@ -97,10 +97,11 @@ func schemaOf(columns []query.Column) *arrow.Schema {
 	return arrow.NewSchema(fields, nil)
 }
 
-// maxDigits is the number of digits of a decimal with 128 bits.
+// maxDigits is the maximum number of digits of a decimal with 128 bits.
 const maxDigits = 38
 
-// scalars are the Arrow types of DuckDB's types without parts. A type that is not listed here is text.
+// scalars maps DuckDB's scalar types to Arrow types. The values of a scalar type that is not listed here are written
+// as text.
 var scalars = map[string]arrow.DataType{
 	"BOOLEAN": arrow.FixedWidthTypes.Boolean,
 	"TINYINT": arrow.PrimitiveTypes.Int8, "SMALLINT": arrow.PrimitiveTypes.Int16, "INTEGER": arrow.PrimitiveTypes.Int32, "BIGINT": arrow.PrimitiveTypes.Int64,

@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query/arrowipc"
 )
 
-// write returns the result of a statement as a stream.
+// write executes a statement and returns its result as an Arrow IPC stream.
 func write(t *testing.T, sql string) ([]byte, error) {
 	t.Helper()
 	db, err := query.Open(t.Context(), query.Source{}, query.Options{})
@@ -44,7 +44,8 @@ func read(t *testing.T, stream []byte, f func(arrow.RecordBatch)) *arrow.Schema 
 	return r.Schema()
 }
 
-// Each type of DuckDB has an Arrow type, and a reader gets the value that was selected.
+// TestTypesAreKept checks that values of every DuckDB type have the expected Arrow type, and that a reader of the
+// stream reads the selected value.
 func TestTypesAreKept(t *testing.T) {
 	for sql, want := range map[string]struct{ kind, value string }{
 		"true":                                 {"bool", "true"},
@@ -95,7 +96,8 @@ func TestTypesAreKept(t *testing.T) {
 	}
 }
 
-// A stream has all rows in several batches, and a result without rows has its schema.
+// A stream contains all rows of a result, in several batches. If a result has no rows, the stream still contains its
+// schema.
 func TestStreamHasAllRows(t *testing.T) {
 	stream, err := write(t, "SELECT i, repeat('x', (i % 7)::INTEGER) AS s, CASE WHEN i % 3 = 0 THEN i END AS n FROM range(10000) t(i)")
 	require.NoError(t, err)
@@ -129,7 +131,7 @@ func TestBatchesAreLimitedInBytes(t *testing.T) {
 	require.Equal(t, 3, batches)
 }
 
-// After an error, the stream has no end, so a reader reports that it is incomplete.
+// After an error, the stream has no end marker, so a reader reports that the stream is incomplete.
 func TestErrorLeavesStreamWithoutEnd(t *testing.T) {
 	failed := errors.New("failed")
 	rows := func() iter.Seq2[[]any, error] {

@@ -15,10 +15,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query/render"
 )
 
-// fixedSize is the number of bytes that a cell adds to the size of its batch, unless the cell is text or bytes.
+// fixedSize is the number of bytes that each cell adds to the size of its batch. Text and bytes add their length,
+// too.
 const fixedSize = 8
 
-// append appends a cell to the column or the part of a column that a builder builds.
+// append appends a cell to the builder of a column, or of a part of a column.
 func (b *batch) append(to array.Builder, cell any) error {
 	b.bytes += fixedSize
 	if cell == nil {
@@ -81,7 +82,7 @@ func (b *batch) appendStruct(to *array.StructBuilder, cell any) error {
 	return nil
 }
 
-// matches returns an error if a cell does not have the Go type of its column.
+// matches returns an error unless ok is true. ok means that a cell has the Go type that its column needs.
 func matches(ok bool, cell any) error {
 	if ok {
 		return nil
@@ -134,8 +135,8 @@ func appendAs[T any](add func(T), cell any) error {
 	return matches(ok, cell)
 }
 
-// appendDecimal appends a number with 128 bits. The cell is the number as text, with as many digits after the point
-// as its type has.
+// appendDecimal appends a number with 128 bits. The cell is the number as text. It has as many digits after the
+// decimal point as the scale of its type.
 func appendDecimal(to *array.Decimal128Builder, cell any) error {
 	text, ok := cell.(render.Number)
 	if !ok {
@@ -152,7 +153,8 @@ func appendDecimal(to *array.Decimal128Builder, cell any) error {
 
 const day = 24 * 60 * 60
 
-// infinity returns DuckDB's number for an infinite date or time. ok is false for every other cell.
+// infinity returns the number with which DuckDB represents an infinite date or time: most or -most. ok is false for
+// every other cell.
 func infinity(cell any, most int64) (number int64, ok bool) {
 	switch cell {
 	case "infinity":
@@ -184,7 +186,7 @@ func appendTime(to *array.Time64Builder, cell any) error {
 	return err
 }
 
-// appendTimestamp appends a time. With a zone, the cell is a [time.Time]; without one, it is text.
+// appendTimestamp appends a time. If the type has a time zone, the cell is a [time.Time]; otherwise, it is text.
 func appendTimestamp(to *array.TimestampBuilder, cell any) error {
 	if ticks, ok := infinity(cell, math.MaxInt64); ok {
 		to.Append(arrow.Timestamp(ticks))

@@ -24,7 +24,7 @@ type Field struct {
 // Fields is a struct or a map with ordered fields.
 type Fields []Field
 
-// text returns the cell as text for people. Parts of a list or a struct are not quoted.
+// text returns the cell as text for people. Texts in a list or a struct are not quoted.
 func text(cell any) string {
 	switch v := cell.(type) {
 	case nil:
@@ -57,7 +57,7 @@ func text(cell any) string {
 	return fmt.Sprint(cell)
 }
 
-// floatText writes numbers of ordinary size without an exponent.
+// floatText returns a float as text. It writes numbers of ordinary size without an exponent.
 func floatText(v float64, bits int) string {
 	const least, most = 1e-6, 1e15
 	if size := math.Abs(v); size == 0 || size >= least && size < most {
@@ -66,7 +66,7 @@ func floatText(v float64, bits int) string {
 	return strconv.FormatFloat(v, 'g', -1, bits)
 }
 
-// numeric reports whether a cell is a number. Numbers are aligned to the right.
+// numeric reports whether a cell is a number, because a table aligns numbers to the right.
 func numeric(cell any) bool {
 	switch cell.(type) {
 	case Number, int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:

@@ -43,7 +43,7 @@ func writeJSON(w io.Writer, result Result) error {
 	return out.Flush()
 }
 
-// flushed writes the buffered rows and returns err, the error that ended them.
+// flushed writes the buffered rows. If that succeeds, it returns err, the error that ended the rows.
 func flushed(out *bufio.Writer, err error) error {
 	if flushErr := out.Flush(); flushErr != nil {
 		return flushErr
@@ -77,7 +77,7 @@ func writeCSV(w io.Writer, result Result) error {
 	return out.Error()
 }
 
-// csvText writes lists and structs as JSON, so that programs can parse them.
+// csvText returns a cell as text for CSV. Lists and structs become JSON, so that programs can parse them.
 func csvText(cell any) string {
 	switch cell.(type) {
 	case []any, Fields:

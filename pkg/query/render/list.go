@@ -13,20 +13,20 @@ import (
 // Column is a column of a list whose rows have the type R.
 type Column[R any] struct {
 	Name string
-	// Heading is the name of the column in tables. Empty: Name.
+	// Heading is the name of the column in tables. If it is empty, tables show Name.
 	Heading string
-	// Value returns the cell for programs.
+	// Value returns the cell as a value for programs.
 	Value func(R) any
-	// Text returns the cell for people. Nil: the same as Value.
+	// Text returns the cell as text for people. If it is nil, tables show the result of Value.
 	Text func(R) any
-	// Machine columns do not appear in tables.
+	// Machine means that tables do not show the column.
 	Machine bool
-	// Optional columns are the first ones that a narrow table omits.
+	// Optional means that a narrow table omits the column before others.
 	Optional bool
 }
 
-// List returns the cells of a list. In the table format, the cells are texts for people; in other formats, they are
-// values for programs.
+// List returns rows as a result to write. If the format is Table, the cells are texts for people; in other formats,
+// they are values for programs.
 func List[R any](format Format, columns []Column[R], rows []R) Result {
 	var names []string
 	var cells []func(R) any
@@ -74,7 +74,7 @@ func Document(w io.Writer, format Format, value any) error {
 		_, err := w.Write(buf.Bytes())
 		return err
 	}
-	var node yaml.Node // JSON is also YAML; this keeps the order and the names of the fields
+	var node yaml.Node // JSON is also YAML, so the fields keep their order and names
 	if err := yaml.Unmarshal(buf.Bytes(), &node); err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}
@@ -86,7 +86,7 @@ func Document(w io.Writer, format Format, value any) error {
 	return err
 }
 
-// block removes the braces and quotes of JSON from a YAML document.
+// block changes a YAML document from the style of JSON, with braces and quotes, to YAML's block style.
 func block(n *yaml.Node) {
 	n.Style = 0
 	if (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) && len(n.Content) == 0 {

@@ -30,7 +30,7 @@ const (
 // Formats returns the names that ParseFormat accepts.
 func Formats() []string { return []string{string(Table), string(JSON), string(YAML), string(CSV)} }
 
-// ParseFormat returns the format with that name.
+// ParseFormat returns the format with the given name.
 func ParseFormat(name string) (Format, error) {
 	if slices.Contains(Formats(), name) {
 		return Format(name), nil
@@ -107,7 +107,7 @@ func Distinct(columns []string) []string {
 	return names
 }
 
-// checked returns the rows of a result. It ends them with an error at the first row with a wrong number of cells.
+// checked returns the rows of a result. If a row has a wrong number of cells, the rows end there with an error.
 func checked(result Result) iter.Seq2[[]any, error] {
 	return func(yield func([]any, error) bool) {
 		if result.Rows == nil {

@@ -16,10 +16,10 @@ const (
 	// truncated on a terminal; elsewhere, it shifts the rest of its line.
 	sampleRows = 1000
 	gap        = "  "
-	// A text column is never narrowed below an eighth of the terminal's width, because it would be unreadable. If the
-	// eighth is less than minWidth or greater than mostMinWidth, that bound applies instead.
+	// A text column is never narrowed below an eighth of the terminal's width, because it would be unreadable. This
+	// lower limit is at least minWidth and at most mostMinWidth.
 	minWidth, mostMinWidth, minShare = 4, 12, 8
-	// dots replace the omitted columns.
+	// dots are shown in place of omitted columns.
 	dots = "…"
 )
 
@@ -37,7 +37,7 @@ type tableWriter struct {
 func writeTable(w io.Writer, result Result, opts Options) error {
 	t := &tableWriter{
 		out: bufio.NewWriter(w),
-		// The default of package runewidth depends on the environment.
+		// The default condition of package runewidth depends on environment variables.
 		cells: &runewidth.Condition{StrictEmojiNeutral: true},
 		null:  opts.Null,
 		cut:   opts.Width > 0,
@@ -127,7 +127,7 @@ func (t *tableWriter) fit(limit int, optional []bool) {
 	}
 }
 
-// width returns the width of a line. Dots replace adjacent omitted columns.
+// width returns the width of a line, in which one column of dots replaces adjacent omitted columns.
 func (t *tableWriter) width() int {
 	total := -len(gap)
 	for i, width := range t.widths {
@@ -141,7 +141,7 @@ func (t *tableWriter) width() int {
 	return total
 }
 
-// omit omits columns in the middle, until the line fits or two columns are left.
+// omit omits columns in the middle until the line fits, but keeps at least two columns.
 func (t *tableWriter) omit(limit int) {
 	var shown []int
 	for i, hidden := range t.hidden {

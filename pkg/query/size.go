@@ -124,7 +124,7 @@ func newMeasure(vector mapping.Vector, kind mapping.LogicalType, most int64) *me
 		for i := range mapping.StructTypeChildCount(kind) {
 			child(mapping.StructVectorGetChild(vector, i))
 		}
-	case duckdb.TYPE_UNION: // a struct of the tag and the members
+	case duckdb.TYPE_UNION: // stored as a struct of a tag and the members
 		for i := range mapping.UnionTypeMemberCount(kind) + 1 {
 			child(mapping.StructVectorGetChild(vector, i))
 		}
@@ -132,7 +132,7 @@ func newMeasure(vector mapping.Vector, kind mapping.LogicalType, most int64) *me
 	return m
 }
 
-// at estimates how many bytes the value in a row takes after its conversion.
+// at estimates how many bytes of memory the value in a row takes after the driver has converted it.
 func (m *measure) at(row uint64) int64 {
 	if m.null(row) {
 		return cellBytes
@@ -145,7 +145,7 @@ func (m *measure) at(row uint64) int64 {
 		entry := *(*struct{ offset, length uint64 })(unsafe.Add(m.data, row*16))
 		size := m.list(entry.offset, entry.length)
 		if m.kind == duckdb.TYPE_MAP && size <= m.most {
-			size += int64(entry.length * entry.length / comparisonsPerByte) //nolint:gosec // list has limited the length
+			size += int64(entry.length * entry.length / comparisonsPerByte) //nolint:gosec // list bounds length
 		}
 		return size
 	case duckdb.TYPE_ARRAY:

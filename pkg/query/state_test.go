@@ -30,7 +30,7 @@ func newRevision(tb testing.TB) *revision {
 	return &revision{dir: dir, source: query.Source{Tables: map[string]query.Table{}, Outputs: dir}}
 }
 
-// add writes a file of a table, as the compactor does.
+// add writes rows of a table to a file, as the compactor does.
 func add[R any](tb testing.TB, r *revision, rows ...*R) (path string) {
 	tb.Helper()
 	for d, list := range state.Set(&state.Rows{}, rows).Lists {

@@ -9,8 +9,8 @@ import (
 	"github.com/duckdb/duckdb-go/v2"
 )
 
-// permit accepts a statement that only reads, or that only changes memory. DuckDB itself
-// reports the kind of statement.
+// permit returns the kind of a statement, as DuckDB reports it. It returns an error unless the statement only reads,
+// or only changes data in memory.
 func permit(statement *duckdb.Stmt, sql string) (duckdb.StmtType, error) {
 	kind, err := statement.StatementType()
 	if err != nil {
@@ -22,7 +22,7 @@ func permit(statement *duckdb.Stmt, sql string) (duckdb.StmtType, error) {
 		duckdb.STATEMENT_TYPE_ALTER, duckdb.STATEMENT_TYPE_DROP, duckdb.STATEMENT_TYPE_TRANSACTION,
 		duckdb.STATEMENT_TYPE_SET, duckdb.STATEMENT_TYPE_VARIABLE_SET, duckdb.STATEMENT_TYPE_RELATION:
 		return kind, nil
-	case duckdb.STATEMENT_TYPE_EXPLAIN: // EXPLAIN ANALYZE runs its statement
+	case duckdb.STATEMENT_TYPE_EXPLAIN: // EXPLAIN ANALYZE executes the explained statement
 		return kind, permitWords(sql)
 	default:
 		return kind, refusal()
@@ -43,8 +43,9 @@ func changes(kind duckdb.StmtType) bool {
 func Statements(sql string) []string { return split(sql) }
 
 // permitText rejects dangerous SQL that permit cannot recognize by the kind of the statement. A SELECT can enable
-// DuckDB's logging, which ends the process if the log file is not writable. query() and json_execute_serialized_sql run
-// generated SQL, which could do the same. The check rejects the words everywhere, even in string literals.
+// DuckDB's logging, which ends the process if the log file is not writable. query() and json_execute_serialized_sql
+// execute generated SQL, which could also enable it. permitText rejects these words everywhere, even in string
+// literals.
 func permitText(sql string) error {
 	logging := regexp.MustCompile(`(?i)enable_logging|json_execute_serialized_sql|u&["']`)
 	dynamic := regexp.MustCompile(`(?is)\bquery\b"?(\s|/\*.*?\*/|--[^\n]*\n)*\(`)
@@ -62,8 +63,8 @@ func refusal() error {
 		"to write a result to a file, use the output format csv or json")
 }
 
-// permitWords replaces permit for statements whose kind DuckDB does not report. It rejects the keywords of statements
-// that write, even in string literals.
+// permitWords checks statements whose kind DuckDB does not report, so that permit cannot check them. It rejects the
+// keywords of statements that write, even in string literals.
 func permitWords(sql string) error {
 	words := regexp.MustCompile(`(?i)\b(copy|export|import|attach|detach|prepare|execute|install|load|call|pragma|checkpoint|vacuum)\b`)
 	if words.MatchString(sql) {
@@ -79,7 +80,7 @@ func isCompound(err error) bool {
 }
 
 // split splits SQL at the semicolons outside of string literals, quoted names and comments. If it splits at a wrong
-// place, DuckDB rejects the pieces, because each piece must be one statement.
+// semicolon, the query fails: DuckDB rejects a piece that is not a complete statement.
 func split(sql string) []string {
 	var statements []string
 	start := 0
@@ -103,7 +104,7 @@ func split(sql string) []string {
 	return statements
 }
 
-// skip returns the end of the token at i, and whether it is blank: space or a comment.
+// skip returns the end of the token at position i, and whether the token is blank: white space or a comment.
 func skip(sql string, i int) (end int, blank bool) {
 	rest := sql[i:]
 	switch {
@@ -124,7 +125,8 @@ func skip(sql string, i int) (end int, blank bool) {
 	return i + 1, strings.TrimSpace(rest[:1]) == ""
 }
 
-// upTo returns the length of text up to and including the next mark after from.
+// upTo returns the length of text up to the end of the first mark at or after from. Without such a mark, it returns
+// the length of text.
 func upTo(text, mark string, from int) int {
 	if at := strings.Index(text[from:], mark); at >= 0 {
 		return from + at + len(mark)
@@ -151,7 +153,7 @@ func comment(text string) int {
 	return len(text)
 }
 
-// quoted returns the length of a quoted text. A doubled quote stands for one quote.
+// quoted returns the length of a quoted text. A doubled quotation mark does not end the text.
 func quoted(text string, quote byte, escapes bool) int {
 	for i := 1; i < len(text); i++ {
 		switch {

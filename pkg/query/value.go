@@ -25,7 +25,7 @@ type kind struct {
 	text   string // the name that was parsed
 }
 
-// parseKind parses the name of a type. convert returns values unchanged if parseKind cannot parse their type.
+// parseKind parses the name of a type. If it cannot parse the name, convert returns values of the type unchanged.
 func parseKind(name string) kind {
 	k := kindNamed(strings.TrimSpace(name))
 	k.text = name
@@ -62,7 +62,7 @@ func kindNamed(name string) kind {
 
 // Type is a type of DuckDB.
 type Type struct {
-	// Name is LIST, MAP, STRUCT or the name of a scalar type without its parameters.
+	// Name is LIST, MAP, STRUCT, or the name of a scalar type without parameters.
 	Name string
 	// Parts are the types of a list's element, of a map's key and value, or of a struct's fields. Fields are the names
 	// of the struct's fields.
@@ -124,7 +124,7 @@ func cutField(field string) (name, typeName string) {
 	return strings.ReplaceAll(strings.TrimSuffix(field[1:end], `"`), `""`, `"`), field[end:]
 }
 
-// part returns the kind of the i-th part, or the zero kind if it is unknown.
+// part returns the kind of the i-th part. If the kind is unknown, part returns the zero value.
 func (k kind) part(i int) kind {
 	if i < len(k.parts) {
 		return k.parts[i]
@@ -153,7 +153,7 @@ func (k kind) convert(value any) any {
 	case duckdb.Union:
 		return kind{}.convert(v.Value)
 	case []any:
-		for i, part := range v { // in place: the driver made the list for this row
+		for i, part := range v { // changed in place, because the driver has created the list for this row
 			v[i] = k.part(0).convert(part)
 		}
 		return v
@@ -179,7 +179,7 @@ func (k kind) pairs(p pairs) render.Fields {
 	return fields
 }
 
-// structure returns a struct's fields in order, or sorted by name if the order is unknown.
+// structure returns a struct's fields in the order of its type. If the order is unknown, they are sorted by name.
 func (k kind) structure(values map[string]any) render.Fields {
 	fields := make(render.Fields, 0, len(values))
 	for i, name := range k.fields {

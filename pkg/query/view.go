@@ -19,7 +19,7 @@ type Table struct {
 
 // Script returns SQL for stock DuckDB that creates a view for each projection table of a revision. The views read the
 // files of that revision by their paths or URLs, which DuckDB must be able to read. The views have the same rows as
-// in [DB.Query].
+// the views of a [DB].
 func Script(tables map[string]Table) (string, error) {
 	var script strings.Builder
 	script.WriteString("-- The tables of one revision: for each key the row with the greatest row_seq,\n" +
@@ -37,9 +37,9 @@ func Script(tables map[string]Table) (string, error) {
 
 // createView returns the SQL that creates the view of a table. The SELECT without rows defines the order and the
 // types of the columns, so that the columns do not depend on the builds that wrote the files, and exist even if
-// there are no files. A key is unique within a file, so with a single file there is no search for the newest rows.
-// With several files, a window function searches for them. It was the fastest solution, and DuckDB applies filters on
-// the key before the window function.
+// there are no files. A key is unique within a file. So a view of a single file returns its rows directly. For
+// several files, a window function selects the newest row of each key: it was the fastest solution, and DuckDB
+// applies filters on the key before the window function.
 func createView(d *table.Schema, t Table) (string, error) {
 	columns := make([]string, len(d.Columns))
 	for i, c := range d.Columns {

@@ -23,7 +23,7 @@ var (
 
 // Limits of Cloud Tasks, which every queue enforces.
 const (
-	// MaxTaskBytes bounds the total size of a task, as returned by [Task.Size].
+	// MaxTaskBytes is the maximum size of a task, as returned by [Task.Size].
 	MaxTaskBytes = 100_000
 	// MaxSchedule is how far ahead a task may be scheduled.
 	MaxSchedule = 30 * 24 * time.Hour
@@ -44,33 +44,34 @@ type Task struct {
 	// DispatchDeadline is how long a delivery may take before it counts as failed: 15 s to
 	// 30 min; 0 means 10 min.
 	DispatchDeadline time.Duration
-	// Turn says which of several due tasks is delivered first. Only a queue in this process applies it: Cloud Tasks has
-	// no such order.
+	// Turn decides which of several due tasks is delivered first. Cloud Tasks ignores it: only a queue in this process
+	// orders due tasks.
 	Turn Turn
-	// Prepare, if set, returns the body of each delivery and replaces Body. If it returns wanted = false, the task ends
-	// without a delivery. Only a queue in this process can call Prepare; other queues reject the task with ErrInvalid.
+	// Prepare, if set, is called before each delivery, and returns the body to send instead of Body. If it returns
+	// wanted = false, the task ends without a delivery. Only a queue in this process can call Prepare; other queues
+	// reject the task with ErrInvalid.
 	Prepare func(ctx context.Context) (body []byte, wanted bool, err error)
-	// OnResponse, if set, receives the body of each answer with status 200. If it returns an
-	// error, the delivery has failed. Like Prepare, it needs a queue in this process.
+	// OnResponse, if set, receives the body of each answer with status 200. If it returns an error, the delivery has
+	// failed. As with Prepare, queues outside this process reject the task.
 	OnResponse func(ctx context.Context, body []byte) error
 }
 
-// Turn is the place of a task among the due tasks of its queue. A queue in this process delivers tasks of a greater
-// priority first. Groups of equal priority take turns. In a group, older tasks go first.
+// Turn decides the order of a task among the due tasks of its queue. A queue in this process delivers tasks of a
+// greater priority first. Groups of equal priority take turns. In a group, older tasks go first.
 type Turn struct {
 	Priority int32
 	Group    string
-	// Since is the time from which the age of the task counts. Zero means the time when it is due.
+	// Since is the time at which the age of the task begins. Zero means the time when the task is due.
 	Since time.Time
 }
 
-// Queue accepts tasks. It is safe for concurrent use. Any error other than ErrExists and
-// ErrInvalid leaves the outcome unknown: retry under the same name.
+// Queue accepts tasks. It is safe for concurrent use. After an error other than ErrExists and ErrInvalid, the outcome
+// of the call is unknown: retry with the same name.
 type Queue interface {
 	// Create adds a task.
 	Create(ctx context.Context, t Task) error
-	// Delete removes a task that has not been delivered. Deleting an absent task is not an error. The name stays
-	// reserved.
+	// Delete removes a task that has not been delivered. Deleting an absent task is not an error. The name of a deleted
+	// task stays reserved.
 	Delete(ctx context.Context, queue, name string) error
 	// Exists reports whether the task is waiting or being delivered.
 	Exists(ctx context.Context, queue, name string) (bool, error)

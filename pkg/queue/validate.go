@@ -19,8 +19,8 @@ const (
 	DefaultDispatchDeadline = 10 * time.Minute
 )
 
-// HeaderPrefix begins the headers by which a queue describes a delivery. A task may not set
-// them. Cloud Tasks defines them:
+// HeaderPrefix is the prefix of the headers with which a queue describes a delivery. A task may not set them. Cloud
+// Tasks defines them:
 //
 //   - TaskRetryCount: the number of earlier attempts.
 //   - TaskExecutionCount: the number of earlier attempts that the target answered with a
@@ -37,7 +37,7 @@ const (
 	HeaderETA            = "X-CloudTasks-TaskETA"
 )
 
-// Validate returns an ErrInvalid that lists every reason why a queue would reject a task.
+// Validate returns nil, or an ErrInvalid that lists every reason why a queue would reject the task.
 func Validate(t Task, now time.Time) error {
 	problems := append(validateName(t), validateURL(t.URL)...)
 	problems = append(problems, validateHeader(t.Header)...)
@@ -56,11 +56,11 @@ func Validate(t Task, now time.Time) error {
 	return fmt.Errorf("%w %.80q of queue %.80q: %s", ErrInvalid, t.Name, t.Queue, strings.Join(problems, "; "))
 }
 
-// taskOverhead is a generous estimate of the size of the fields that the creator of a task does not set: names of
-// project, location and account, times, and field numbers.
+// taskOverhead is a high estimate of the bytes that a queue adds to a task: the names of the project, the location
+// and the account, times, and the encoding of the fields.
 const taskOverhead = 1500
 
-// Size returns the size of a task in bytes, as a queue counts it.
+// Size returns an estimate of the bytes that count towards a queue's limit of the size of a task.
 func (t Task) Size() int {
 	size := taskOverhead + len(t.Queue) + len(t.Name) + len(t.URL) + len(t.Body)
 	for name, value := range t.Header {

@@ -16,7 +16,7 @@ type Channel struct {
 	SMTP    *SMTPChannel    `json:"smtp,omitempty"`
 	PubSub  *PubSubChannel  `json:"pubsub,omitempty"`
 	File    *FileChannel    `json:"file,omitempty"`
-	// AllowPrivate permits private addresses, and http instead of https.
+	// AllowPrivate permits destinations with private addresses, and http instead of https.
 	AllowPrivate bool `json:"allow_private,omitempty"`
 }
 
@@ -27,10 +27,10 @@ type WebhookChannel struct {
 	Secret string `json:"secret,omitempty"`
 }
 
-// SlackChannel sends to an incoming webhook of Slack.
+// SlackChannel sends messages to an incoming webhook of Slack.
 type SlackChannel struct {
 	URL string `json:"url"` // a reference to a secret
-	// Host is the host that URL must have.
+	// Host is the host that the secret URL must have.
 	Host string `json:"host"`
 }
 
@@ -98,7 +98,7 @@ func (c *Channel) Secrets() (references []string) {
 	return references
 }
 
-// Channel returns a channel of the release, or nil.
+// Channel returns the channel with a name, or nil if the release has none.
 func (s *Settings) Channel(name string) *Channel {
 	i, ok := slices.BinarySearchFunc(s.Channels, name, func(c Channel, name string) int { return strings.Compare(c.Name, name) })
 	if !ok {
@@ -107,7 +107,7 @@ func (s *Settings) Channel(name string) *Channel {
 	return &s.Channels[i]
 }
 
-// Alert returns a rule of the release, or nil.
+// Alert returns the alert rule with a name, or nil if the release has none.
 func (s *Settings) Alert(name string) *event.AlertRule {
 	for i := range s.Alerts {
 		if s.Alerts[i].Name == name {

@@ -14,19 +14,20 @@ type Input struct {
 	// Assets are sorted by key and have their code fingerprints. Assets whose files are broken may be
 	// among them.
 	Assets []plan.Asset
-	// Parser is the version of the parser that parsed the queries into the assets' syntax trees.
+	// Parser is the version of the parser that computed the syntax trees of the assets' queries.
 	Parser string
-	// Source is the hash of the source archive, if there is one.
+	// Source is the hash of the source archive. It is empty if the release has none.
 	Source string
-	// Problems contains the files with problems.
+	// Problems contains the paths of the files with problems.
 	Problems map[string]bool
 }
 
 // Compile returns the release of a project. previous is the deployed release, or nil. An asset whose text, dependencies
-// and settings are unchanged keeps its deployed fingerprint, even if another version of the parser computed it. An asset
-// whose file is broken keeps its deployed definition, and so does an asset that a file with problems no longer declares.
-// Assets in such files keep their deployed promises, and alert rules keep their deployed assets. trees maps assets to the
-// syntax trees of their previous queries, parsed with in.Parser: see [Reparse].
+// and settings are unchanged keeps its deployed fingerprint, even if another version of the parser computed it. An
+// asset whose file is broken keeps its deployed definition, and so does an asset that a file with problems no longer
+// declares. Assets in files with problems keep their deployed deadlines, freshness and SLAs, and alert rules keep
+// their deployed assets. trees maps assets to the syntax trees of their deployed queries, parsed with in.Parser: see
+// [Reparse].
 func Compile(in Input, previous *Compiled, trees map[ids.AssetKey]*plan.Tree) (*Compiled, error) {
 	m := newMerge(&in, previous)
 	m.define(trees)
@@ -58,7 +59,8 @@ func Compile(in Input, previous *Compiled, trees map[ids.AssetKey]*plan.Tree) (*
 	return compiled, nil
 }
 
-// unchanged compares an asset with its earlier version in before, and reports whether both have the same code.
+// unchanged reports whether an asset and its deployed version, before, have the same code. tree is the syntax tree of
+// the deployed query, if it was parsed again.
 func unchanged(a, before *plan.Asset, assets, earlier []plan.Asset, tree *plan.Tree) bool {
 	if a.Code == before.Code {
 		return true
@@ -90,8 +92,8 @@ func Reparse(previous *Code, parser string) (keys []ids.AssetKey, queries []stri
 	return keys, queries
 }
 
-// WithTrees returns a copy of the code with syntax trees from another version of the parser. The fingerprints stay the
-// same.
+// WithTrees returns a copy of the code object in which the syntax trees come from another version of the parser. The
+// fingerprints stay the same.
 func (c *Code) WithTrees(parser string, trees map[ids.AssetKey]*plan.Tree) *Code {
 	if len(trees) == 0 {
 		return c

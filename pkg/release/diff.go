@@ -19,7 +19,7 @@ const (
 	PolicyOnly  = "policy"       // only retries, limits, descriptions and the like differ
 )
 
-// Change is a difference of an asset between two releases.
+// Change describes how an asset differs between two releases.
 type Change struct {
 	Asset string `json:"asset"`
 	Kind  string `json:"kind"`
@@ -32,13 +32,13 @@ type Change struct {
 	Reasons []string `json:"reasons,omitempty"`
 }
 
-// ColumnChange is a difference of one column of a query's result. Kind is [Added], [Removed] or "changed".
+// ColumnChange describes how one column of a query's result differs. Kind is [Added], [Removed] or "changed".
 type ColumnChange struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"`
 }
 
-// Counts counts changes for the summary of a deployment.
+// Counts are the numbers of changed assets in the summary of a deployment.
 type Counts struct {
 	Added, Removed, Changed int
 }
@@ -60,8 +60,7 @@ func Count(changes []Change) Counts {
 }
 
 // Diff compares the code objects of two releases, and returns the differences sorted by asset key. The
-// trees of both must come from the same version of the parser: see [Code.WithTrees]. A nil code has no
-// assets.
+// trees of both must come from the same version of the parser: see [Code.WithTrees]. A nil code object has no assets.
 func Diff(before, after *Code) []Change {
 	var old, now []plan.Asset
 	if before != nil {
@@ -151,7 +150,7 @@ func (c *Change) describe(old, now *plan.Asset, olds, nows []plan.Asset) {
 
 func (c *Change) because(reason string) { c.Reasons = append(c.Reasons, reason) }
 
-// surroundings records the differences between the inputs of the code fingerprints, except those of the text.
+// surroundings records the differences between two sets of inputs of a code fingerprint.
 func (c *Change) surroundings(old, now surroundings) {
 	differ := func(reason string, a, b any) {
 		if fingerprint(a) != fingerprint(b) {
@@ -204,7 +203,7 @@ func changedKeys[V comparable](old, now map[string]V) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// extends reports whether a query has all columns of an earlier query, in the same order.
+// extends reports whether the query to has all columns of the query from, in the same order.
 func extends(from, to *plan.Tree) bool {
 	at := 0
 	for _, column := range to.Columns {

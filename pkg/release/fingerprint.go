@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// Fingerprints are hashes of the parts of an asset's definition, of 16 hexadecimal digits.
+// Fingerprints are hashes of the parts of an asset's definition. Each has 16 hexadecimal digits.
 type Fingerprints struct {
 	// Code covers everything that affects the bytes of an output.
 	Code string `json:"code"`
@@ -22,7 +22,7 @@ type Fingerprints struct {
 	Gate string `json:"gate,omitempty"`
 	// Policy covers all other fields, such as retries, pools and descriptions.
 	Policy string `json:"policy"`
-	// Space covers the names and kinds of the dimensions. Empty: the asset is not partitioned.
+	// Space covers the names and kinds of the partition dimensions. It is empty if the asset is not partitioned.
 	Space string `json:"space,omitempty"`
 }
 
@@ -39,8 +39,8 @@ func fingerprint(v any) string {
 	return hex.EncodeToString(sum[:fingerprintBytes])
 }
 
-// dimension is the part of a partition dimension that enters the fingerprint. Ranges and the values of
-// static dimensions do not enter it.
+// dimension contains the properties of a partition dimension that a fingerprint covers. It covers neither ranges nor
+// the values of static dimensions.
 type dimension struct {
 	Name     string     `json:"name"`
 	Kind     space.Kind `json:"kind"`
@@ -50,7 +50,7 @@ type dimension struct {
 	Set      string     `json:"set,omitempty"`
 }
 
-// spaceOf returns the dimensions of an asset as they enter the fingerprint. It returns nil for an asset without
+// spaceOf returns the dimensions of an asset as fingerprints cover them. It returns nil for an asset without
 // partitions.
 func spaceOf(a *plan.Asset) []dimension {
 	if a.Partitions == nil {
@@ -70,19 +70,19 @@ func spaceOf(a *plan.Asset) []dimension {
 	return all
 }
 
-// dependency is the part of a dependency that enters the fingerprint of the reader.
+// dependency contains the properties of a dependency that the code fingerprint of the reader covers.
 type dependency struct {
 	Space []dimension `json:"space"`
-	// Map has the operations of the mapping, whether it is declared or inferred.
+	// Map contains the operations of the mapping, which may be declared or inferred.
 	Map []space.DimensionMap `json:"map,omitempty"`
-	// Ranges are the declared ranges of those upstream dimensions that a partition may read as a whole, by name. They
-	// belong to the code, because with a smaller range the query reads fewer rows.
+	// Ranges maps upstream dimensions of which a partition may read all keys to their declared ranges. The fingerprint
+	// covers these ranges, because with a smaller range the query reads fewer rows.
 	Ranges map[string]declaredRange `json:"ranges,omitempty"`
 	// NoColumns means that a query gets no columns from the keys of the upstream asset's partitions.
 	NoColumns bool `json:"no_columns,omitempty"`
 }
 
-// declaredRange is the range of a dimension of time, or the values of a static dimension.
+// declaredRange is the declared range of a time dimension, or the declared values of a static dimension.
 type declaredRange struct {
 	Start  string   `json:"start,omitempty"`
 	End    string   `json:"end,omitempty"`
@@ -110,33 +110,34 @@ func dependencyOf(a, up *plan.Asset) *dependency {
 	return d
 }
 
-// surroundings are the inputs of a code fingerprint other than the text of the query or command.
+// surroundings are the inputs of a code fingerprint other than those in the struct text.
 type surroundings struct {
 	Kind  string                 `json:"kind"`
 	Deps  map[string]*dependency `json:"deps"` // the dependencies by asset key
 	Space []dimension            `json:"space"`
-	// Dimensions are the SQL types of the partition's variables.
+	// Dimensions maps the variables with the partition's values to their SQL types.
 	Dimensions  map[string]string   `json:"dimensions"`
 	InputFormat string              `json:"input_format"`
 	Output      string              `json:"output"`
 	Env         map[string]string   `json:"env"`
-	Secrets     []string            `json:"secrets"` // the variables, without their references
+	Secrets     []string            `json:"secrets"` // the names of the variables, without their references
 	Vars        map[string]plan.Var `json:"vars"`
 	// Text describes how text files become a table. Types are the declared types of the columns.
 	Text  *plan.TextOutput  `json:"text,omitempty"`
 	Types map[string]string `json:"types,omitempty"`
-	// Integers are the types of columns in which 128-bit integers may be stored.
+	// Integers maps columns in which 128-bit integers may be stored to their declared types.
 	Integers map[string]string `json:"integers,omitempty"`
 	// Batch means that the query receives lists of partitions.
 	Batch bool `json:"batch,omitempty"`
-	// Uses are the extensions that the query uses. The policy fingerprint covers the data that these extensions may
-	// reach.
+	// Uses are the extensions that the query uses. The data that the extensions may read is covered by the policy
+	// fingerprint.
 	Uses []string `json:"uses,omitempty"`
-	// Attach are the files of the attached databases that the query may read, by name.
+	// Attach maps the names of the attached databases that the query may read to their files.
 	Attach map[string]string `json:"attach,omitempty"`
 }
 
-// text is the part of a code fingerprint that `version` replaces: the query or command, and the files.
+// text contains the inputs of a code fingerprint that a declared `version` replaces: the query or command, and the
+// files.
 type text struct {
 	Version string            `json:"version,omitempty"`
 	Tree    string            `json:"tree,omitempty"`
@@ -182,8 +183,9 @@ func surroundingsOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) surr
 	return s
 }
 
-// attachedTo returns the files of the attached databases whose names the query of an asset contains. A query that
-// contains the name in another meaning becomes stale without need if the file changes.
+// attachedTo returns the attached databases whose names occur in the query of an asset, with their files. If a name
+// occurs in the query with another meaning, the asset becomes stale unnecessarily when another file is attached under
+// the name.
 func attachedTo(a *plan.Asset) map[string]string {
 	files, query := map[string]string{}, strings.ToLower(a.Work.SQL)
 	for i := range a.Work.External {
@@ -212,7 +214,7 @@ func CodeOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) string {
 	return fingerprint([]any{surroundingsOf(a, upstream), textOf(a)})
 }
 
-// SetCodes sets the code fingerprints of assets that are sorted by key.
+// SetCodes sets the code fingerprints of assets, which must be sorted by key. A broken asset gets none.
 func SetCodes(assets []plan.Asset) {
 	for i := range assets {
 		assets[i].Code = ""

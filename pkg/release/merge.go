@@ -10,13 +10,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// merge combines a project, of which some files have problems, with the deployed release.
+// merge combines a project, in which some files may have problems, with the deployed release.
 type merge struct {
 	in       *Input
 	previous *Compiled
 	// assets are the assets of the new release, sorted by key.
 	assets []plan.Asset
-	// kept are the assets with their deployed definitions. unread are the assets whose files have problems.
+	// kept contains the assets that keep their deployed definitions. unread contains the assets whose files have
+	// problems.
 	kept, unread map[ids.AssetKey]bool
 }
 
@@ -44,7 +45,7 @@ func (m *merge) define(trees map[ids.AssetKey]*plan.Tree) {
 		}
 		m.assets = append(m.assets, a)
 	}
-	for i := range m.previous.Code.Assets { // a file with several assets names none of them if it is not YAML
+	for i := range m.previous.Code.Assets { // a broken YAML file declares none of its assets
 		if a := m.previous.Code.Assets[i]; m.in.Problems[a.File] && find(m.in.Assets, a.Key) == nil {
 			m.kept[a.Key], m.unread[a.Key] = true, true
 			m.assets = append(m.assets, a)
@@ -53,8 +54,9 @@ func (m *merge) define(trees map[ids.AssetKey]*plan.Tree) {
 	slices.SortFunc(m.assets, func(a, b plan.Asset) int { return plan.CompareKeys(a.Key, b.Key) })
 }
 
-// isolate marks assets as broken whose dependencies the release does not allow. Nothing could be planned in a release
-// with such dependencies. Fingerprints of code do not change, so outputs remain fresh.
+// isolate marks an asset as broken, and removes its dependencies, if it depends on an asset that the release does not
+// contain, or if it keeps its deployed definition and is on a cycle. With such dependencies, no run of the release
+// could be planned. Code fingerprints do not change, so outputs remain fresh.
 func (m *merge) isolate() {
 	for i := range m.assets {
 		a := &m.assets[i]
@@ -67,7 +69,7 @@ func (m *merge) isolate() {
 	}
 }
 
-// breakCycles marks kept assets on cycles as broken. It returns false if there are none.
+// breakCycles marks kept assets on cycles as broken. It returns false if no cycle contains such an asset.
 func (m *merge) breakCycles() (changed bool) {
 	g, err := plan.NewGraph(m.assets)
 	if err != nil {
@@ -88,7 +90,8 @@ func withoutDeps(a *plan.Asset, why string) {
 	a.Broken, a.Deps, a.CheckDeps, a.Reads = why, nil, nil, nil
 }
 
-// watched returns the promises of the assets of the release.
+// watched returns the deadlines, freshness and SLAs of the release's assets. Assets in files with problems keep the
+// deployed ones.
 func (m *merge) watched() []event.WatchedAsset {
 	if len(m.in.Problems) == 0 {
 		return m.in.Watched
@@ -108,8 +111,9 @@ func (m *merge) watched() []event.WatchedAsset {
 	return all
 }
 
-// alerts returns the alert rules of the project. A file with problems may hide the tags and the dependencies that a
-// selection names, so a rule keeps its deployed assets. A rule that selects no asset is left out.
+// alerts returns the alert rules of the project. If a file has problems, the tags and dependencies in it are unknown,
+// and a rule might select too few assets. So a rule also keeps its deployed assets. Then, a rule that selects no
+// asset is left out.
 func (m *merge) alerts() []event.AlertRule {
 	if len(m.in.Problems) == 0 {
 		return m.in.Alerts
@@ -126,7 +130,7 @@ func (m *merge) alerts() []event.AlertRule {
 	return rules
 }
 
-// selected returns the assets of a rule, in the project and in the deployed release.
+// selected returns the assets that a rule selects in the project, and those that it selects in the deployed release.
 func (m *merge) selected(r *event.AlertRule) []string {
 	names := slices.Clone(r.Assets)
 	for _, old := range m.previous.Alerts {

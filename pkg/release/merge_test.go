@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/release"
 )
 
-// merged compiles a project of which some files have problems.
+// merged compiles a project, in which some files may have problems.
 func merged(t *testing.T, in release.Input, previous *release.Compiled) *release.Compiled {
 	t.Helper()
 	in.Parser = "1"
@@ -31,7 +31,7 @@ func find(t *testing.T, c *release.Compiled, key ids.AssetKey) *plan.Asset {
 	return &c.Code.Assets[at]
 }
 
-// Schedules, requests and backfills are planned on the graph of a release.
+// Every release must have a valid graph, because schedules, requests and backfills are planned with it.
 func TestReleaseWithBrokenReadersIsPlannable(t *testing.T) {
 	previous := compile(t, assets(), nil)
 	for name, c := range map[string]struct {
@@ -58,8 +58,9 @@ func TestReleaseWithBrokenReadersIsPlannable(t *testing.T) {
 	}
 }
 
-// A file with problems marks only the direct readers of its assets as broken. If it was never deployed, their readers
-// would depend on an asset that the release does not contain.
+// A file with problems marks only the direct readers of its assets as broken. A new asset in such a file is not part
+// of the release, and neither is a new direct reader. So a reader of the latter would depend on an asset that the
+// release does not contain.
 func TestReleaseWithReaderOfNewBrokenAssetIsPlannable(t *testing.T) {
 	list := assets()
 	list[0].Broken = "a.sql has problems"
@@ -95,7 +96,7 @@ func TestBrokenFilesKeepTheirDeployedPromises(t *testing.T) {
 	previous := merged(t, release.Input{Assets: list, Settings: release.Settings{Watched: deployed}}, nil)
 	list = slices.Clone(list)
 	list[0].Broken, list[1].Broken = "a.sql has problems", "it reads a/a, but a.sql has problems"
-	found := promises("a/b", "a/new") // a/c has no promise any more, and a/new was never deployed
+	found := promises("a/b", "a/new") // a/c no longer declares a freshness, and a/new was never deployed
 	is := merged(t, release.Input{Assets: list, Problems: map[string]bool{"a.sql": true}, Settings: release.Settings{Watched: found}}, previous)
 	require.Equal(t, []event.WatchedAsset{deployed[0], found[0]}, is.Watched)
 }

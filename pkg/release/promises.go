@@ -45,13 +45,13 @@ func DiffAlerts(before, after *Settings) (changes []AlertChange) {
 	return changes
 }
 
-// alerting returns the fingerprint of every setting that DiffAlerts compares. Its key consists of [AlertChange].What
-// and Name.
+// alerting returns the fingerprint of every setting that DiffAlerts compares. The key of a setting consists of
+// [AlertChange].What and Name.
 func (s *Settings) alerting() map[[2]string]string {
 	all := map[[2]string]string{}
 	for i := range s.Alerts {
 		r := s.Alerts[i]
-		r.Assets = nil // this list also changes with the assets of the release
+		r.Assets = nil // this list also changes if only the assets of the release change
 		all[[2]string{"alert rule", r.Name}] = fingerprint(r)
 	}
 	for i := range s.Channels {

@@ -1,6 +1,6 @@
-// Package release describes a project as it is deployed: a release, which is immutable and named by
-// the hash of its content. It computes the fingerprints of assets and the differences between
-// releases. The package is pure. This package is not a stable API.
+// Package release describes releases. A release is a project as it is deployed: immutable, and named by the hash of
+// its content. It computes the fingerprints of assets and the differences between releases. The package is pure. This
+// package is not a stable API.
 package release
 
 import (
@@ -63,7 +63,7 @@ type Settings struct {
 	Watched []event.WatchedAsset `json:"watched,omitempty"`
 }
 
-// Places are where outputs are published: paths as in servo.yaml, relative to the project.
+// Places are the published places: their paths as in servo.yaml, relative to the project.
 type Places struct {
 	Folder string `json:"folder,omitempty"`
 	DuckDB string `json:"duckdb,omitempty"`
@@ -111,10 +111,11 @@ func Hash(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// shortDigits is the number of digits of a hash that people see: enough to identify a release of a domain.
+// shortDigits is the number of digits of a hash that messages show. They are enough to identify a release of a
+// domain.
 const shortDigits = 12
 
-// Short returns the beginning of a release's hash, for people.
+// Short returns the first digits of a release's hash, as messages show them.
 func Short(sha string) string { return sha[:min(len(sha), shortDigits)] }
 
 // ValidHash reports whether a text is the hexadecimal SHA-256 of an object.

@@ -17,7 +17,8 @@ import (
 
 func key(name string) ids.AssetKey { return ids.AssetKey{Namespace: "a", Name: name} }
 
-// tree returns the tree of a query with these columns, as "name=expression" strings.
+// tree returns the syntax tree of a query. rest identifies everything but its columns, which have the form
+// "name=expression".
 func tree(rest string, columns ...string) *plan.Tree {
 	t := &plan.Tree{Rest: rest, Hash: rest, Extensible: true}
 	for _, c := range columns {
@@ -186,11 +187,11 @@ func TestCarryOverSurvivesAnUpgradeOfTheParser(t *testing.T) {
 		require.Equal(t, before.Assets[i].Code, after.Assets[i].Code)
 	}
 	require.Empty(t, release.Diff(before.Code.WithTrees("2", trees), after.Code))
-	// The next release keeps this fingerprint, too.
+	// The release after that keeps the fingerprint, too.
 	again, err := release.Compile(in, after, nil)
 	require.NoError(t, err)
 	require.Equal(t, after.SHA, again.SHA)
-	// A real change results in another fingerprint.
+	// A change of the query's meaning results in another fingerprint.
 	list[1].Text.Tree = tree("g2", "z=2")
 	list[1].Work.SQL = "select 3"
 	release.SetCodes(list)
@@ -200,7 +201,8 @@ func TestCarryOverSurvivesAnUpgradeOfTheParser(t *testing.T) {
 	require.Equal(t, before.Assets[0].Code, changed.Assets[0].Code)
 }
 
-// The rows of a query come from the database that is attached under the name that the query contains.
+// A query contains the name of an attached database. The code fingerprint must cover the database's file, because the
+// rows come from it.
 func TestCodeCoversAttachedDatabasesOfQuery(t *testing.T) {
 	code := func(attach map[string]string) string {
 		list := assets()

@@ -17,10 +17,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// bareFold folds the ledger entry by entry, in the order of the entries' ids, as if nothing had been folded before.
+// bareFold folds the ledger entry by entry, in the order of the entries' ids. It ignores the order in which
+// compactors have folded the events.
 type bareFold struct {
 	cfg Config
-	// complete is an id: the first listing found every entry below it.
+	// complete is the id up to which the first listing was complete: it found every entry below this id.
 	complete string
 	state    *state.State
 	evictor  *evictor
@@ -32,7 +33,8 @@ type bareFold struct {
 	groups  int
 	// versions are the versions of partitions that this fold has created.
 	versions versions
-	last     string // greatest entry with a group that was not refused for its clock
+	// last is the greatest id of an entry with a group that was not refused because of the clock of its writer.
+	last string
 }
 
 // bare builds a valid state from the ledger alone.
@@ -58,9 +60,9 @@ func (cfg Config) bare(ctx context.Context) (*built, error) {
 	return b, b.writeBase(ctx, cut)
 }
 
-// completeBelow returns an id below which a listing that starts now finds every entry. The store's clock has
-// reached at least the time of the store's newest object, and the name of an entry is close to the store's time of
-// its upload.
+// completeBelow returns an id below which a listing that starts now finds every entry. The id follows from two facts:
+// the store's clock has reached at least the time of the store's newest object, and the time in the name of an entry
+// is close to the time of its upload.
 func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 	var stored time.Time
 	for _, prefix := range []string{ledger.Prefix(cfg.Domain), archive.Prefix(cfg.Domain)} {
@@ -76,14 +78,14 @@ func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 	if stored.IsZero() {
 		return "", nil
 	}
-	if now := cfg.Clock.Now(); stored.After(now) { // the machine's clock may only make this time earlier, never later
+	if now := cfg.Clock.Now(); stored.After(now) { // if this machine's clock is behind, use the earlier time
 		stored = now
 	}
 	return ids.AtTime(stored.Add(-compactor.ListMargin)), nil
 }
 
-// follow folds the entries that appeared since the last listing. They include every entry that a revision has folded,
-// if the revision was read before this call.
+// follow folds the entries that appeared since the last listing. If a revision was read before this call, they
+// include every entry that the revision has folded.
 func (f *bareFold) follow(ctx context.Context) error { return f.ledger(ctx, f.complete) }
 
 // ledger folds the entries of the ledger and the archive that are above an id and that the state has not recorded.

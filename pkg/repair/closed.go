@@ -30,8 +30,8 @@ func newEvictor(cut state.Cutoff, take func(context.Context, *state.Rows) error)
 	return &evictor{cut: cut, take: take, runs: map[ulid.ULID]struct{}{}}
 }
 
-// sometimes evicts closed rows at most once per evictEvery groups. After the history cutoff it evicts nothing,
-// because rows above the cutoff never move to history.
+// sometimes is called after each group, and evicts closed rows at most once per evictEvery groups. When the replay
+// has passed the history cutoff, it evicts nothing, because rows above the cutoff do not move to history.
 func (l *evictor) sometimes(ctx context.Context, st *state.State) error {
 	if l.groups++; l.groups < max(evictEvery, st.Runs.Len()) || st.FoldSeq > l.cut.Seq {
 		return nil
@@ -40,7 +40,7 @@ func (l *evictor) sometimes(ctx context.Context, st *state.State) error {
 	return l.evict(ctx, st, state.Cutoff{Seq: st.FoldSeq, Time: min(st.FoldTime, l.cut.Time), Entries: l.cut.Entries, Runs: l.cut.Runs})
 }
 
-// rest evicts the remaining closed rows at the end.
+// rest evicts the remaining closed rows. It is called at the end of the replay.
 func (l *evictor) rest(ctx context.Context, st *state.State) error { return l.evict(ctx, st, l.cut) }
 
 func (l *evictor) evict(ctx context.Context, st *state.State, cut state.Cutoff) error {

@@ -1,9 +1,8 @@
 // Package cloudtasks implements [queue.Queue] with Google Cloud Tasks. This package is not a stable
 // API.
 //
-// The service refuses a name that was used before: for up to an hour after the task has ended, or up to nine days in
-// queues created with queue.yaml. This package does not create the queues: create them with the rest of the
-// infrastructure.
+// The service refuses the name of an ended task for up to an hour, or up to nine days in queues created with
+// queue.yaml. This package does not create the queues: create them with the rest of the infrastructure.
 package cloudtasks
 
 import (
@@ -27,10 +26,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// callTimeout bounds one call. The service normally answers within a fraction of it.
+// callTimeout is the timeout of a call. Normally, the service answers within a fraction of it.
 const callTimeout = 20 * time.Second
 
-// Config selects the queues, and the account that authenticates their deliveries.
+// Config selects the queues, and the service account whose token authenticates their deliveries.
 type Config struct {
 	// Parent is the location of the queues: projects/PROJECT/locations/LOCATION.
 	Parent string
@@ -105,7 +104,7 @@ func (q *Queue) Create(ctx context.Context, t queue.Task) error {
 	}
 }
 
-// message returns a task in the form of the service.
+// message converts a task to a message of the service's API.
 func (q *Queue) message(t queue.Task) *cloudtaskspb.Task {
 	header := maps.Clone(t.Header)
 	if header == nil {
@@ -163,7 +162,7 @@ func (q *Queue) Exists(ctx context.Context, queueName, name string) (bool, error
 	}
 }
 
-// failed returns an error after a call whose outcome is unknown. If ctx has ended, the error wraps both the context's
+// failed returns the error of a call whose outcome is unknown. If ctx has ended, the error wraps both the context's
 // error and the gRPC status.
 func failed(ctx context.Context, verb, queueName, name string, err error) error {
 	if cause := ctx.Err(); cause != nil {

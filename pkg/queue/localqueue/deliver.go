@@ -15,13 +15,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// maxAnswerBytes bounds how much of an answer's body is read. The body is read so that the connection can be reused,
-// and because the OnResponse function of a task may need it.
+// maxAnswerBytes is how much of an answer's body is read at most. The body is read so that the connection can be
+// reused, and because the OnResponse function of a task may need it.
 const maxAnswerBytes = 64 << 10
 
 var errDeadline = errors.New("no answer within the dispatch deadline")
 
-// deliver occupies one of the lane's slots: it delivers t, and then further tasks until none is due.
+// deliver occupies one of the lane's slots. It delivers t, and then further tasks until no task of the lane is due.
 func (q *Queue) deliver(l *lane, t *task) {
 	for t != nil {
 		status, err := q.post(q.ctx, t)
@@ -33,10 +33,10 @@ func (q *Queue) deliver(l *lane, t *task) {
 func (q *Queue) finish(l *lane, t *task, status int, err error) (next *task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.promote(l) // first, so that the group of the task keeps its turn if it has more due tasks
+	q.promote(l) // before landed, which removes the group of the task if it has no other due task
 	l.turns.landed(t)
 	switch {
-	case q.ctx.Err() != nil || t.ended: // stopped, or deleted meanwhile
+	case q.ctx.Err() != nil || t.ended: // the queue was stopped, or the task deleted, during the delivery
 	case err == nil && status/100 == 2:
 		q.end(l, t)
 	default:
@@ -70,10 +70,10 @@ func (q *Queue) fail(l *lane, t *task, status int, err error) {
 	}
 	q.opts.Logger.LogAttrs(q.ctx, slog.LevelDebug, "queue task delivery failed", attrs...)
 	t.due = q.opts.Clock.Now().Add(q.backoff(t.attempts))
-	heap.Push(&l.waiting, t) // it keeps its age, so it goes first in its group when it is due
+	heap.Push(&l.waiting, t) // t.since stays, so that the task precedes newer tasks of its group
 }
 
-// backoff returns the wait after the given number of failures.
+// backoff returns how long to wait after the given number of failures.
 func (q *Queue) backoff(failures int) time.Duration {
 	wait := q.opts.MinBackoff
 	for ; failures > 1 && wait < q.opts.MaxBackoff; failures-- {
@@ -120,7 +120,7 @@ func (q *Queue) post(ctx context.Context, t *task) (status int, err error) {
 	}
 	defer resp.Body.Close()
 	if t.OnResponse == nil || resp.StatusCode != http.StatusOK {
-		// Only the status matters; an incomplete body is not a failure.
+		// Only the status decides; an incomplete body is not a failure.
 		_, _ = io.CopyN(io.Discard, resp.Body, maxAnswerBytes)
 		return resp.StatusCode, nil
 	}

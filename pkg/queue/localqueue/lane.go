@@ -7,10 +7,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// lane contains the tasks of one queue. It exists from the first task until it is empty.
+// lane contains the tasks of one queue. It is created for the queue's first task, and removed when it is empty.
 type lane struct {
 	name     string
-	limit    int // concurrent deliveries
+	limit    int // the maximum number of concurrent deliveries
 	tasks    map[string]*task
 	waiting  schedule // not due yet
 	turns    turns    // due
@@ -21,16 +21,16 @@ type lane struct {
 type task struct {
 	queue.Task
 	due        time.Time
-	since      time.Time // the time from which its age counts: Turn.Since, or when it was first due
-	arrival    uint64    // its place among tasks of the same age
-	group      *group    // while the task is due or being delivered, else nil
-	index      int       // position in its group or in the heap waiting; -1 while the task is being delivered
+	since      time.Time // the task's age is the time since then: Turn.Since, or when it was first due
+	arrival    uint64    // decides the order of tasks of the same age
+	group      *group    // nil unless the task is due or being delivered
+	index      int       // the task's position in group.due or lane.waiting; -1 while it is being delivered
 	ended      bool
 	attempts   int // failed attempts
-	executions int // failed attempts that the target answered with a status below 500
+	executions int // failed attempts whose answer had a status below 500
 }
 
-// The methods below are called with the queue's lock held.
+// Callers of the methods below must hold the queue's lock.
 
 func (q *Queue) lane(name string) *lane {
 	l, ok := q.lanes[name]
@@ -47,7 +47,7 @@ func (q *Queue) lane(name string) *lane {
 }
 
 // dispatch starts due tasks while the lane has free slots, and sets the alarm for the next
-// task. A lane without a free slot is dispatched when a delivery ends.
+// task. If the lane has no free slot, a delivery that ends starts the next task.
 func (q *Queue) dispatch(l *lane) {
 	if q.phase != running || q.ctx.Err() != nil {
 		return
@@ -91,7 +91,7 @@ func (l *lane) remove(t *task) {
 	}
 }
 
-// wakeAt makes Run dispatch at this time or earlier.
+// wakeAt makes Run dispatch tasks at the given time or earlier.
 func (q *Queue) wakeAt(at time.Time) {
 	if q.alarm.IsZero() || at.Before(q.alarm) {
 		q.alarm = at
@@ -118,7 +118,7 @@ func (q *Queue) drop(l *lane) {
 
 type taskName struct{ queue, name string }
 
-// usedNames contains the names of tasks that have ended, for a window, up to a limit.
+// usedNames contains the names of tasks that have ended within a time window. It contains at most limit names.
 type usedNames struct {
 	window time.Duration
 	limit  int

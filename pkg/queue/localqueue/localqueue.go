@@ -7,19 +7,18 @@
 //   - A task is POSTed at or after its schedule time, up to the queue's concurrency. Among the due tasks, those of the
 //     greatest priority go first. Groups of equal priority take turns. In a group, the oldest task goes first. Tasks
 //     without a [queue.Turn] are one group, so they are sent in the order of schedule time, then arrival.
-//   - Only a 2xx status is success. A redirect is not followed. Every other status, and no
-//     answer within the deadline, is a failure.
+//   - Only a 2xx status is a success. Every other status is a failure, and so is a delivery without an answer within
+//     the deadline. Redirects are not followed.
 //   - A failed task is retried with exponential backoff, and dropped after its last attempt.
 //   - A task that is deleted while it runs is not retried.
 //
-// Unlike Cloud Tasks it is not durable: its tasks end with the process, and the next start
+// Unlike Cloud Tasks, the queue is not durable: its tasks are lost when the process ends, and the next process
 // creates them again from the projections.
 //
-// A waiting task occupies a place in a heap. The order is decided when a slot becomes free, so a task of a greater
-// priority that arrives later overtakes the tasks that wait. Each delivery in flight uses two goroutines,
-// one for its deadline, and [Queue.Run] uses one. Nothing polls: a delivery starts in
-// Create, when another delivery ends, or when Run wakes at the due time of the earliest
-// task.
+// Waiting tasks are in heaps. The queue chooses the next task only when a slot becomes free, so a task of a greater
+// priority that arrives later overtakes waiting tasks. Each delivery in flight uses two goroutines, one for its
+// deadline, and [Queue.Run] uses one. Nothing polls: a delivery starts in Create, when another delivery ends, or when
+// Run wakes at the due time of the earliest task.
 package localqueue
 
 import (
@@ -49,16 +48,16 @@ const (
 	DefaultMaxTasks      = 1_000_000
 )
 
-// maxSleep bounds one sleep of Run. Timers of the operating system stand still while a machine is suspended, and do not
-// follow changes of the clock. So Run checks the time regularly while tasks wait.
+// maxSleep is the longest time that Run sleeps while tasks wait. Timers of the operating system stop while a machine
+// is suspended, and ignore changes of the clock. So Run checks the time regularly.
 const maxSleep = time.Minute
 
 // Options configure a queue. The zero value is ready to use.
 type Options struct {
-	// Clock provides the time and waits; nil means the system clock.
+	// Clock returns the time and creates timers; nil means the system clock.
 	Clock clock.Clock
-	// Client sends the requests; nil means that the queue creates a client. Redirects are never followed, even if the
-	// client would.
+	// Client sends the requests; nil means that the queue creates a client. The queue never follows redirects, even if
+	// Client is configured to do so.
 	Client *http.Client
 	// Logger receives an error for each dropped task and, at debug level, each failed
 	// delivery; nil discards them.
@@ -76,10 +75,10 @@ type Options struct {
 	// DedupWindow is how long a name is refused after its task has ended; 0
 	// means the default.
 	DedupWindow time.Duration
-	// MaxRemembered bounds the names refused because of DedupWindow. If more names are refused, the oldest ones are
-	// accepted again before their window ends. 0 means the default.
+	// MaxRemembered is the maximum number of names that are refused because of DedupWindow. If more tasks end within the
+	// window, the oldest names are accepted again before their window ends. 0 means the default.
 	MaxRemembered int
-	// MaxTasks bounds the tasks that wait or run; 0 means the default.
+	// MaxTasks is the maximum number of tasks that wait or are being delivered; 0 means the default.
 	MaxTasks int
 }
 
@@ -104,7 +103,8 @@ func (o Options) withDefaults() (_ Options, ownTransport *http.Transport) {
 	if o.Client != nil {
 		client = *o.Client
 	} else {
-		// There are few targets, on this machine or near it: keep one connection per concurrent delivery.
+		// Tasks go to few targets, on this machine or near it, so the client keeps an idle connection for each concurrent
+		// delivery.
 		ownTransport = &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: 90 * time.Second, DisableCompression: true}
 		client.Transport = ownTransport
 	}
@@ -133,11 +133,11 @@ type Queue struct {
 	lanes    map[string]*lane
 	names    usedNames
 	tasks    int    // in all lanes
-	arrivals uint64 // counts tasks, to break ties
+	arrivals uint64 // counts created tasks, to order tasks of the same age
 	phase    phase
 	ctx      context.Context //nolint:containedctx // context of Run, which owns the deliveries that Create starts
 	running  sync.WaitGroup
-	alarm    time.Time // when Run dispatches next; zero: not before wake is called
+	alarm    time.Time // when Run dispatches next; zero: when wake is called
 	wake     context.CancelFunc
 }
 
@@ -159,8 +159,8 @@ func New(opts Options) *Queue {
 	return q
 }
 
-// Run delivers tasks until ctx is done, which also cancels deliveries in flight. It returns
-// when all of them have ended. Run may be called once.
+// Run delivers tasks until ctx is done, which also cancels deliveries in flight. It returns when all deliveries have
+// ended. Run may be called only once.
 func (q *Queue) Run(ctx context.Context) error {
 	q.mu.Lock()
 	if q.phase != created {
@@ -176,7 +176,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	}
 
 	q.mu.Lock()
-	q.phase = stopped // from here on, no delivery starts
+	q.phase = stopped // no delivery starts after this
 	q.mu.Unlock()
 	q.running.Wait()
 	if q.transport != nil {

@@ -59,8 +59,7 @@ func TestContractInVirtualTime(t *testing.T) {
 	}})
 }
 
-// client returns a client on an in-memory network: requests reach the handler, and end with
-// their context.
+// client returns a client without a network: it calls the handler directly. A request ends when its context ends.
 func client(handler http.HandlerFunc) *http.Client { return &http.Client{Transport: network(handler)} }
 
 type network http.HandlerFunc
@@ -81,7 +80,7 @@ func (n network) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// log records deliveries: the task, the time since start, and the counts in the headers.
+// log records deliveries: the name of the task, the time since start, and the counts of attempts in the headers.
 type log struct {
 	start  time.Time
 	mu     sync.Mutex

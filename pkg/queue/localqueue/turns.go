@@ -5,28 +5,30 @@ import (
 	"container/heap"
 )
 
-// turns contains the due tasks of a lane, by group, and decides which task is next:
+// turns contains the due tasks of a lane, by group, and chooses the next task by these rules:
 //
 //  1. A task of a greater priority goes before all tasks of smaller priorities.
 //  2. Among groups whose first tasks have equal priorities, the group with the fewest deliveries in flight is next.
-//     If several groups have equally few, the group whose last turn is the longest ago is next. So a group with a
-//     thousand tasks does not delay a group with one, and groups with equal tasks get equal shares of the lane.
+//     Among groups with equally many, the group that has waited longest since its last turn is next. So a group with
+//     a thousand tasks does not delay a group with one task, and groups whose tasks take equally long get equal
+//     shares of the lane.
 //  3. In a group, older tasks go first.
 //
-// A new group gets its first turn after each group that already waits has had one turn, but before the next turn of
-// the group that was served last. So new groups cannot postpone a waiting group forever.
+// A new group gets its first turn after each group that is already waiting has had one turn, but before the next turn
+// of the group that had the last turn. So new groups cannot delay a waiting group forever.
 type turns struct {
 	groups map[string]*group
 	heads  heads  // the groups with due tasks
 	clock  uint64 // advances by 2 with each turn
 }
 
-// group contains the due tasks of a group. It exists while it has due tasks or deliveries in flight.
+// group contains the due tasks with the same [queue.Turn] group. It exists while it has due tasks or deliveries in
+// flight.
 type group struct {
 	name     string
 	due      inOrder
 	inFlight int
-	turn     uint64 // value of the clock after the last turn, or when the group began to exist
+	turn     uint64 // the value of turns.clock after the group's last turn, or when it was created
 	index    int    // position in turns.heads; -1 while the group has no due tasks
 }
 
@@ -54,7 +56,7 @@ func (s *turns) pop() *task {
 	t, _ := heap.Pop(&g.due).(*task)
 	g.inFlight++
 	s.clock += 2
-	g.turn = s.clock + 1 // after a group that begins to exist during this turn
+	g.turn = s.clock + 1 // greater than the turn of a group that is created during this turn
 	s.refresh(g)
 	return t
 }
@@ -75,7 +77,8 @@ func (s *turns) remove(t *task) {
 	s.refresh(g)
 }
 
-// refresh updates the position of a group after a change, or removes the group if it is empty.
+// refresh updates the position of a group after a change. It removes the group if it has neither due tasks nor
+// deliveries in flight.
 func (s *turns) refresh(g *group) {
 	switch waits := g.due.Len() > 0; {
 	case waits && g.index >= 0:

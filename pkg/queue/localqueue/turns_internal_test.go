@@ -12,11 +12,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// naive decides turns by comparing all tasks.
+// naive chooses the next task, as turns does, by comparing all due tasks.
 type naive struct {
 	due      []*task
 	inFlight map[string]int
-	turn     map[string]int // of groups with tasks that are due or in flight
+	turn     map[string]int // contains only groups with tasks that are due or in flight
 	clock    int
 }
 
@@ -32,7 +32,7 @@ func (n *naive) leave(group string) {
 	}
 }
 
-// before reports whether a goes before b.
+// before reports whether task a is delivered before task b.
 func (n *naive) before(a, b *task) bool {
 	groupA, groupB := a.Turn.Group, b.Turn.Group
 	switch {

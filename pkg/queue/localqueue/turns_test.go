@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
 )
 
-// of returns a task with a turn.
+// of returns the n-th task of a group, with a priority.
 func of(group string, n int, priority int32) queue.Task {
 	t := task(fmt.Sprintf("%s%d", group, n))
 	t.Turn = queue.Turn{Priority: priority, Group: group}
@@ -32,7 +32,7 @@ func many(t *testing.T, q queue.Queue, group string, n int, priority int32) {
 	}
 }
 
-// slow runs a queue whose tasks take a second each.
+// slow runs a queue in which each delivery takes a second.
 func slow(t *testing.T, slots int) (*localqueue.Queue, *log) {
 	t.Helper()
 	l := &log{start: now()}
@@ -103,7 +103,7 @@ func TestNewGroupsDoNotStarveWaitingGroup(t *testing.T) {
 		q, l := slow(t, 1)
 		many(t, q, "big", 3, 0)
 		pass(t, 500*time.Millisecond)
-		for i := range 10 { // more than the slot can deliver
+		for i := range 10 { // two new groups arrive each second, but the slot delivers one task
 			many(t, q, fmt.Sprintf("n%d-", 2*i), 1, 0)
 			many(t, q, fmt.Sprintf("n%d-", 2*i+1), 1, 0)
 			pass(t, time.Second)
@@ -124,7 +124,7 @@ func TestOldestTaskOfGroupGoesFirst(t *testing.T) {
 			item.Turn.Since = began.Add(-age)
 			return item
 		}
-		// A queue is filled again after a restart, in any order.
+		// After a restart, the tasks of a queue are created again in any order.
 		create(t, q, aged(3, time.Minute, 0), aged(2, time.Hour, 0), of("run", 5, 0), aged(4, time.Second, 0), aged(1, 0, 7))
 		start(t, q)
 		pass(t, time.Minute)

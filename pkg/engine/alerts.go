@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Alert is an open alert: rules have reported a problem of its subject, and the problem still exists.
+// Alert is an open alert: rules have reported a problem with its subject, and the problem still exists.
 type Alert struct {
 	Subject string `json:"subject"`
 	Cause   string `json:"cause"`
@@ -200,7 +200,7 @@ func (e *Engine) MuteAlerts(ctx context.Context, rule string, until event.Time, 
 	if row == nil {
 		return noRule(snap.State, rule)
 	}
-	e.cfg.IDs.Observe(cmp.Or(row.CommandID, row.Version)) // the new command takes effect only with a greater id
+	e.cfg.IDs.Observe(cmp.Or(row.CommandID, row.Version)) // the new command takes effect only if its id is greater
 	p := &event.AutomationCommand{CommandID: e.cfg.IDs.New(), Target: event.TargetAlert, Name: rule, Verb: event.VerbMute, Until: until, Reason: reason}
 	if until == 0 {
 		p.Verb = event.VerbUnmute

@@ -28,7 +28,7 @@ const (
 	AttentionLate AttentionKind = "LATE"
 	// AttentionQuarantined: checks have blocked outputs of an asset, and the outputs are waiting for a decision.
 	AttentionQuarantined AttentionKind = "QUARANTINED"
-	// AttentionCheck: a check of an asset failed at its last run, and the checked output is visible.
+	// AttentionCheck: the last result of a check of an asset is a failure, and the checked output is visible.
 	AttentionCheck AttentionKind = "CHECK_FAILED"
 	// AttentionPaused: a schedule or a backfill is paused.
 	AttentionPaused AttentionKind = "PAUSED"
@@ -75,7 +75,7 @@ type Attention struct {
 	OneRun bool `json:"-"`
 }
 
-// attentionSpan is how long a failure needs attention. Older runs are not read.
+// attentionSpan is how long a failed run needs attention. Older runs are not read.
 const attentionSpan = 30 * 24 * time.Hour
 
 // failedBackfillSpan is how long a failed backfill needs attention.
@@ -147,7 +147,7 @@ func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.A
 // finder collects what needs attention.
 type finder struct {
 	s      *state.State
-	assets map[string]*plan.Asset // nil: all assets count
+	assets map[string]*plan.Asset // nil: all assets are considered
 	found  []Attention
 }
 
@@ -405,7 +405,7 @@ func (f *finder) backfills(now event.Time) error {
 // undeliverable adds an item for each channel to which a notification of the last day could not be sent.
 func (f *finder) undeliverable() error {
 	all, err := Undeliverable(f.s)
-	byChannel := map[string]int{} // the place of the channel's item in found
+	byChannel := map[string]int{} // the index of the channel's item in found
 	for i := range all {
 		n := &all[i]
 		place, ok := byChannel[n.Channel]

@@ -70,7 +70,7 @@ type PlannedBackfill struct {
 	Ordered bool
 
 	event *event.BackfillCreated
-	// batches are the sizes of the batches of the assets that have batches.
+	// batches maps each asset with batches to its batch size.
 	batches map[ids.AssetKey]int
 }
 
@@ -129,7 +129,7 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 	return p, nil
 }
 
-// maxChecked is the maximum number of partitions of a backfill whose inputs are checked before the backfill is
+// maxChecked is the maximum size of a backfill, in partitions, up to which inputs are checked before the backfill is
 // created.
 const maxChecked = 200_000
 
@@ -176,8 +176,9 @@ func keyTexts(keys []ids.AssetKey) []string {
 	return texts
 }
 
-// shortened cuts each selection to a number of bytes, so that the selections fit into an event. There they are only for
-// display: the plan of a run, and the list of a backfill, have the partitions.
+// shortened cuts each selection to a number of bytes, so that the selections fit into an event. Events contain
+// selections only for display: the exact partitions are in the plan of the run, or in the chunks document of the
+// backfill.
 func shortened(selections []string, limit int) []string {
 	short := slices.Clone(selections)
 	for i, text := range short {
@@ -310,7 +311,7 @@ func (p *PlannedBackfill) tasksOf(chunk []backfill.Cell, pool string) (tasks []e
 	return tasks
 }
 
-// batchSizes returns the sizes of the batches of the assets that have batches.
+// batchSizes returns the batch size of each asset that has batches.
 func batchSizes(assets []plan.Asset) map[ids.AssetKey]int {
 	sizes := map[ids.AssetKey]int{}
 	for i := range assets {
@@ -364,7 +365,8 @@ func (e *Engine) CreateBackfill(ctx context.Context, p *PlannedBackfill) (string
 	return created.BackfillID, nil
 }
 
-// ReadChunks reads the document of a backfill. It returns a [*DamagedError] if the document is missing or damaged.
+// ReadChunks reads the document that lists the chunks of a backfill. It returns a [*DamagedError] if the document is
+// missing or damaged.
 func ReadChunks(ctx context.Context, store blob.Store, ref string) (*backfill.Document, error) {
 	const what = "the chunks of a backfill"
 	name := ref[strings.LastIndexByte(ref, '/')+1:]

@@ -210,11 +210,11 @@ func findBackfill(ctx context.Context, snap *snapshot.Snapshot, id string) (*sta
 	return nil, fmt.Errorf("backfill %q: %w: list the backfills with `servo backfill list`", id, ErrNotFound)
 }
 
-// etaWindow is how far an estimate looks back.
+// etaWindow is the period before now in which chunks must have ended to be part of an estimate.
 const etaWindow = time.Hour
 
-// minChunksOfETA is the number of chunks that must have ended in the window. With fewer, the rate
-// is too uncertain.
+// minChunksOfETA is the minimum number of chunks in the window for an estimate. With fewer chunks, the rate is too
+// uncertain.
 const minChunksOfETA = 3
 
 // eta estimates the time for the remaining partitions from the rate of the last hour. It returns nil if too few
@@ -275,7 +275,7 @@ func (e *Engine) CommandBackfill(ctx context.Context, p *event.AutomationCommand
 		return Backfill{}, fmt.Errorf("%s backfill %s: %w: it has been %s since %s: create a new one, for example for the missing partitions", verb, row.BackfillID, ErrNoEffect, row.State, row.EndedAt)
 	}
 	if ids.Valid(row.CommandID) {
-		e.cfg.IDs.Observe(row.CommandID) // the new command takes effect only with a greater id
+		e.cfg.IDs.Observe(row.CommandID) // the new command takes effect only if its id is greater
 	}
 	p.CommandID, p.Target, p.Name = e.cfg.IDs.New(), event.TargetBackfill, row.BackfillID
 	e.condition(p)

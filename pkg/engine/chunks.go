@@ -30,7 +30,7 @@ func (e *DefinitionError) Unwrap() error { return e.Err }
 // ChunkRequest is a request for a chunk of a backfill, with the data that is needed to plan the chunk.
 type ChunkRequest struct {
 	Row *state.RunRequest
-	// Run has the assets of the release on which the chunk is planned, and the limits of the run.
+	// Run contains the assets of the release on which the chunk is planned, and the limits of the run.
 	Run RunRequest
 	// Changed returns the result of [FindChangedChunks] for the document, the current release, and the release on which
 	// the chunk is planned.
@@ -39,9 +39,9 @@ type ChunkRequest struct {
 	Document func(ctx context.Context, ref string) (*backfill.Document, error)
 }
 
-// StartChunk plans the remaining partitions of a chunk on a snapshot, and starts the run of the chunk. If none of
-// them can run or needs to run, it refuses the request. It returns nil if another process has already handled the
-// request.
+// StartChunk plans the remaining partitions of a chunk on a snapshot, and starts the run of the chunk. If no
+// remaining partition can run or needs to run, StartChunk refuses the request. It returns nil if another process has
+// already handled the request.
 func (e *Engine) StartChunk(ctx context.Context, snap *snapshot.Snapshot, r ChunkRequest, now time.Time) error {
 	key, _, _ := state.ParseChunkRequest(r.Row.RequestID)
 	b, chunk := snap.State.Backfills.Get(key.BackfillID), snap.State.Chunks.Get(key)
@@ -143,7 +143,7 @@ func (p *chunkPlanner) made(ctx context.Context, cell backfill.Cell) (bool, erro
 	return err == nil && statuses[0] == staleness.Fresh, err
 }
 
-// ChangedChunks contains a [DefinitionError] for each chunk of a document with partitions that the assets of a
+// ChangedChunks maps the number of a chunk to a [DefinitionError], if the chunk has partitions that the assets of a
 // release do not have.
 type ChangedChunks map[int32]error
 

@@ -31,9 +31,9 @@ func unreadable(what string, err error) error {
 	return err
 }
 
-// DamagedDocuments reads the documents that the automation of a state needs. These are the deployed release, and the
-// releases and the lists of partitions of the backfills that have not ended. It describes the missing or damaged
-// documents, sorted.
+// DamagedDocuments reads the documents that schedules and backfills need: the deployed release and, for each backfill
+// that has not ended, its release and its list of partitions. It returns sorted descriptions of the missing or
+// damaged documents.
 func DamagedDocuments(ctx context.Context, store blob.Store, d ids.Domain, st *state.State) ([]string, error) {
 	problems := map[string]bool{}
 	note := func(err error) error {

@@ -22,7 +22,7 @@ import (
 // Asset is an asset of a release.
 type Asset = plan.Asset
 
-// JudgeDeadlines appends verdicts about deadlines.
+// JudgeDeadlines appends an event with verdicts about deadlines.
 func (e *Engine) JudgeDeadlines(ctx context.Context, items []event.JudgedDeadline) error {
 	_, _, err := e.append(ctx, "", &event.DeadlineJudged{Items: items})
 	return err
@@ -39,7 +39,7 @@ type Deadlines struct {
 	calendar  plan.Calendar
 }
 
-// layoutBy is the layout of the time of day in a deadline.
+// layoutBy is the format in which a deadline states its time of day.
 const layoutBy = "15:04"
 
 // DeadlinesOf returns the deadlines of an asset.
@@ -138,10 +138,11 @@ func (d *Deadlines) Contains(period, partition string) bool {
 	return err == nil && p[d.dimension.Name] == period
 }
 
-// Promise is a promise of the deployed release about an asset, with its current status.
+// Promise contains the deadline, the freshness limit and the SLAs that the deployed release declares for an asset,
+// with the current status of the former two.
 type Promise struct {
 	Asset string `json:"asset"`
-	// Status is waiting, at_risk, late (an earlier period is still missing), ended or error.
+	// Status is the status of the deadline: waiting, at_risk, late (an earlier period is still missing), ended or error.
 	Status string `json:"status,omitempty"`
 	// Period is the period with the next deadline, DueAt.
 	Period string     `json:"period,omitempty"`
@@ -152,8 +153,8 @@ type Promise struct {
 	// Late are the periods whose deadline was missed and whose partitions are still missing or stale.
 	Late  []string `json:"late,omitempty"`
 	Error string   `json:"error,omitempty"`
-	// Freshness is fresh or late. DataAt is when the newest output was materialized. LagAt is when that output becomes
-	// too old.
+	// Freshness is fresh, or late if the newest output is too old. DataAt is when the newest output was materialized.
+	// LagAt is when that output becomes too old.
 	Freshness string     `json:"freshness,omitempty"`
 	MaxLagSec int64      `json:"max_lag_sec,omitempty"`
 	DataAt    event.Time `json:"data_at,omitempty,omitzero"`

@@ -60,8 +60,8 @@ func (l local) Await(ctx context.Context, after int64) (*snapshot.Snapshot, erro
 	return l.Latest.Await(ctx, func(s *snapshot.Snapshot) bool { return s.Revision > after })
 }
 
-// newFixture returns a fixture. If outside is set, the engine works as in another process: it calls the compactor
-// over HTTP, and reads the state from the store.
+// newFixture returns a fixture. If outside is set, the engine works like an engine in another process: it calls the
+// compactor over HTTP, and reads the state from the store.
 func newFixture(t *testing.T, outside bool) *fixture {
 	t.Helper()
 	w := &fixture{t: t, blobs: memblob.New(memblob.Options{})}
@@ -364,7 +364,7 @@ func TestRetryKeepsSucceededTasks(t *testing.T) {
 }
 
 // A project may have any number of assets. The run's row is written at each change of the run, so it lists only the
-// first assets, and contains the total number of assets.
+// first assets, and counts all of them.
 func TestLargeProjectIsRunAndRetried(t *testing.T) {
 	w := newFixture(t, false)
 	const n = event.MaxSelection + 1

@@ -28,8 +28,8 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 	r.Calendar = view.Calendar(snap.State, now)
 	r.Calendar.Future, r.Calendar.ReadsAt = r.AllowFuture, r.ReadsAt
 	if newest := snap.State.Runs.Last(); newest != nil && ids.Time(newest.RunID).After(r.ReadsAt) {
-		// The clock of an earlier run may be ahead of this one. This run must read the outputs of that run in all
-		// periods that have begun by that clock.
+		// The clock that created the id of an earlier run may be ahead of this clock. This run must read the outputs of
+		// that run for all periods that had begun according to that clock.
 		r.Calendar.ReadsAt = ids.Time(newest.RunID)
 	}
 	r.History = func(asset string, check *quality.Check, season, partition string) []int64 {
@@ -44,8 +44,8 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 	return planned(built, err)
 }
 
-// history returns the values that a check has measured in a season, except those of the given partition. It leaves out
-// values of another metric, because the metric of a check may have changed.
+// history returns the values that a check has measured in a season, except those of the given partition. The metric
+// of a check may have changed, so history omits values of other metrics.
 func history(s *state.State, asset string, check *quality.Check, season, partition string) (past []int64, err error) {
 	row := s.CheckHistory.Get(state.Key3{A: asset, B: check.Name, C: season})
 	if row == nil {

@@ -71,8 +71,9 @@ type RecordedEvent struct {
 	Err *event.DecodeError
 }
 
-// entryRange returns the range of entries that may have events of the run. An entry's id is greater than all ids in
-// the entry, and a run has no relevant event long after its end.
+// entryRange returns the range of entries that may have events of the run. The range begins at the id of the run,
+// because an entry's id is greater than all ids in the entry. It ends some time after the end of the run, because
+// later events of the run are irrelevant.
 func entryRange(run *state.Run, f Filter) archive.Range {
 	in := archive.Range{After: f.RunID, Most: maxReadEntries + 1}
 	if run != nil && run.State.Terminal() {

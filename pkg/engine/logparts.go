@@ -31,8 +31,8 @@ type LogParts struct {
 const omittedPart = "\n… text omitted …\n"
 
 // Next returns the text that the worker has stored since the last call. If the attempt was executed more than once,
-// Next switches to the execution that stored the newest part. It never switches back to an earlier execution.
-// Otherwise it would show both texts again and again while two executions write.
+// Next switches to the execution that stored the newest part. It never switches back to an earlier execution: while
+// two executions write, it would return both texts again and again.
 func (l *LogParts) Next(ctx context.Context, store blob.Store, logKey string) ([]byte, error) {
 	parts, err := l.list(ctx, store, logKey)
 	if err != nil {
@@ -58,7 +58,7 @@ func (l *LogParts) Next(ctx context.Context, store blob.Store, logKey string) ([
 			l.read = 0
 		}
 		l.number = p.number
-		if len(data) > l.read { // a part only grows
+		if len(data) > l.read { // a part can grow, but never shrinks
 			text.Write(data[l.read:])
 			l.read = len(data)
 		}

@@ -54,7 +54,7 @@ func (e *Engine) Pin(ctx context.Context, revision int64, until time.Time, reaso
 	if pinned[revision] == nil && len(pinned) >= state.MaxPins {
 		return 0, fmt.Errorf("pin revision %d: %w: %s", revision, ErrNotPinned, fold.PinLimit(len(pinned)))
 	}
-	// The copy must exist before the revision is collected.
+	// The copy of the revision must exist before the revision is collected.
 	before, err := e.cfg.Manifests.Pin(ctx, revision)
 	if err != nil {
 		return 0, noRevision(revision, err)
@@ -62,10 +62,10 @@ func (e *Engine) Pin(ctx context.Context, revision int64, until time.Time, reaso
 	if err := e.appendPin(ctx, snap, revision, until, reason); err != nil {
 		return 0, err
 	}
-	// A collector that did not know the pin may have deleted the copy. From now on, every collector knows the pin. Even
-	// if the copy exists now, it may have been deleted and then created again by a delayed request of another collector.
-	// In between, no copy protected the outputs, so they may have been deleted. The version of the copy shows whether it
-	// was created again.
+	// A collector whose state did not contain the pin may have deleted the copy. From now on, the state of every
+	// collector contains the pin. Even if the copy exists now, it may have been deleted and then created again by a
+	// delayed request of another collector. In between, no copy protected the outputs, so they may have been deleted.
+	// The version of the copy shows whether it was created again.
 	after, err := e.cfg.Manifests.Pin(ctx, revision)
 	if err == nil && after != before {
 		err = manifest.ErrAbsent

@@ -28,9 +28,9 @@ func TestPinKeepsOneCopyOfTheRevision(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrNotFound)
 }
 
-// While the command is appended, a collector that does not know the pin deletes the copy. Then a delayed request of
-// another collector creates the copy again. In between, a collector of outputs may have found no copy and deleted
-// outputs.
+// While the command is appended, a collector whose state does not contain the pin deletes the copy. Then a delayed
+// request of another collector creates the copy again. In between, a collector of outputs may have found no copy and
+// deleted outputs.
 func TestPinRejectsCopyThatWasCreatedAgain(t *testing.T) {
 	w := newFixture(t, false)
 	w.run(request(asset("a")))

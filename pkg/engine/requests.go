@@ -26,7 +26,7 @@ type Request struct {
 	Run        event.RunSpec      `json:"run"`
 	// RunID is the run of a STARTED request. Other requests have no run.
 	RunID string `json:"run_id,omitempty"`
-	// NextAt is when a WAITING request is planned. Tries is how often it has been planned before.
+	// NextAt is when a WAITING request is planned. Tries is how often planning it has failed.
 	NextAt    event.Time `json:"next_at,omitempty,omitzero"`
 	Tries     int32      `json:"tries,omitempty"`
 	ErrorCode string     `json:"error_code,omitempty"`
@@ -175,8 +175,8 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 }
 
 // ErrOvertaken means that a run that was requested later has already materialized a partition of a planned run. The
-// output of the planned run would not become visible. A refused request gets a new run, which is later than all
-// others.
+// output of the planned run would not become visible. If the planner refuses the request for this reason, the request
+// gets the id of a new run, which is later than all others.
 var ErrOvertaken = errors.New("a later run came first")
 
 // checkOvertaken returns an error if a run that is later than the given one has materialized a partition of the plan.

@@ -19,8 +19,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A tick may be planned late. b reads all days of a. b must also read the days that began, and became visible, after
-// the time of the tick, because its staleness is judged by the outputs that were visible when the run was planned.
+// b reads all days of a. If a tick of b is planned late, the run of b must also read the days of a that began, and
+// became visible, after the time of the tick. The staleness of b is judged by the outputs that were visible when the
+// run was planned.
 func TestI21LateTickReadsVisibleDays(t *testing.T) {
 	w := newFixture(t, false)
 	now := clock.System{}.Now()
@@ -60,7 +61,7 @@ func TestI21LateTickReadsVisibleDays(t *testing.T) {
 	require.Equal(t, staleness.Fresh, statuses[0])
 }
 
-// The keys of a dimension may have more bytes than a selection in an event.
+// The keys of a dimension may have more bytes than a selection in an event may have.
 func TestSelectionOfManyKeysRuns(t *testing.T) {
 	w := newFixture(t, false)
 	a := asset("a")
@@ -95,8 +96,8 @@ func TestSelectionOfManyKeysRuns(t *testing.T) {
 	}
 }
 
-// A period of a is made before it begins. A run of b omits it, and must be stale when the period has begun. Only later
-// runs read the period.
+// A partition of a is materialized before its period begins. A run of b does not read this partition, so b must
+// become stale when the period begins. Only later runs of b read the partition.
 func TestI21PeriodThatBeginsLaterMakesReaderStale(t *testing.T) {
 	for _, mapping := range []space.Map{{}, {Op: space.Latest}} {
 		w := newFixture(t, false)
@@ -147,8 +148,8 @@ func TestI21PeriodThatBeginsLaterMakesReaderStale(t *testing.T) {
 	}
 }
 
-// The id of a run may be later than its planning, because the clock of another run is ahead. The run must read the
-// periods that have begun at the time in its id.
+// The id of a run may contain a later time than the time of its planning, because the clock of another run was ahead.
+// The run must read the periods that have begun at the time in its id.
 func TestI21RunReadsPeriodsThatHaveBegunAtItsID(t *testing.T) {
 	w := newFixture(t, false)
 	now := clock.System{}.Now()

@@ -191,10 +191,11 @@ const markerReads = 16
 // It also returns an error if another retry has replaced an output that the retry reads. Both retries belong to the same
 // chain, so the partitions that the retry materializes would seem to have read the later output.
 //
-// checkInputs returns the state that the retry may claim to have read. It is the state on which the parent was planned,
-// or an earlier one if that state showed a later output than the one that the retry reads. This happens if the parent
-// was requested before the run that made the later output, and was planned after it. A rebuild from the bare ledger
-// uses the time of the state instead of the fold sequence, so checkInputs lowers both.
+// checkInputs returns the state that the plan of the retry records as the state it was made on. This is usually the
+// state on which the parent was planned. If that state showed a later output than the one that the retry reads,
+// checkInputs returns an earlier state. This happens if the parent was requested before the run that made the later
+// output, and was planned after it. A rebuild from the bare ledger uses the time of the state instead of the fold
+// sequence, so checkInputs lowers both.
 func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan, parent *state.Run) (observed, error) {
 	on := observed{seq: parent.InputsSeq, at: parent.InputsAt}
 	inputs := retryInputs(built)

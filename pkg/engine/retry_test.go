@@ -91,9 +91,9 @@ func TestRetryRefusesDeletedInput(t *testing.T) {
 	require.Equal(t, 1, handle.Tasks)
 }
 
-// A request determines the id of its run. If the run is planned after a later run has materialized a, the request's
-// own output of a does not become visible. A retry reads this output, so the output of b in the retry must be stale:
-// b has not read the visible output of a, although the state on which the run was planned contained it.
+// A request determines the id of its run. If the run is planned after a later run has materialized a, the output of a
+// from the request's run does not become visible. A retry reads this output, so the output of b in the retry must be
+// stale: b has not read the visible output of a, although the state on which the run was planned contained it.
 func TestI21RetryOfOvertakenInputIsStale(t *testing.T) {
 	t.Run("files", func(t *testing.T) { testRetryOfOvertakenInput(t, false) })
 	t.Run("an output without files", func(t *testing.T) { testRetryOfOvertakenInput(t, true) })
@@ -139,7 +139,8 @@ func testRetryOfOvertakenInput(t *testing.T, noFiles bool) {
 	require.NotEqual(t, visible.ReadIn(), reader.Root())
 }
 
-// planWithoutCheck starts the run of a request like a build that does not compare the run with later ones.
+// planWithoutCheck starts the run of a request in the same way as a build that does not compare the run with later
+// runs.
 func (w *fixture) planWithoutCheck(snap *snapshot.Snapshot, row *state.RunRequest, r engine.RunRequest, now time.Time) {
 	w.t.Helper()
 	built, err := engine.Prepare(w.t.Context(), snap, r.Plan, now)

@@ -25,9 +25,9 @@ type RunRequest struct {
 	Roots []ids.AssetKey
 	// RunKey identifies the request for 30 days, so that a repeated request starts no second run; "": no key.
 	RunKey string
-	// Fingerprint identifies the request among requests with the same run key. If it is "", the hash of the plan
-	// identifies the request; if the request chooses partitions by their status, a hash of the request does. With a fingerprint, a repeated request attaches to its run even if its plan would be
-	// different now.
+	// Fingerprint identifies the request among requests with the same run key. If it is "", a hash of the plan
+	// identifies the request. If the request chooses partitions by their status, a hash of the request is used instead.
+	// With a fingerprint, a repeated request attaches to its run even if its plan would be different now.
 	Fingerprint    string
 	Trigger        event.Trigger
 	MaxParallelism int32
@@ -145,8 +145,8 @@ func selectionOf(built *plan.Plan) []string {
 	return atMost(shortened(built.Selected, event.MaxRef))
 }
 
-// maxInlineTasks and maxInlineBytes limit the tasks in the event. The compactor reads larger plans
-// from the store.
+// maxInlineTasks and maxInlineBytes limit a plan whose tasks are stored in the event. The compactor reads larger
+// plans from the store.
 const (
 	maxInlineTasks = 500
 	maxInlineBytes = 256 << 10
@@ -311,8 +311,8 @@ func (r *RunRequest) choosesByStatus() bool {
 	return r.Need != "" || slices.ContainsFunc(r.Plan.Partitions, func(s plan.Selection) bool { return s.Status != "" })
 }
 
-// fingerprint returns a hash of the request itself. The plan of a request by status does not identify the request,
-// because it shrinks as soon as the first task of its run has ended.
+// fingerprint returns a hash of the request itself. If a request chooses partitions by status, its plan does not
+// identify it: the plan becomes smaller as soon as the first task of the run has ended.
 func (r *RunRequest) fingerprint() (string, error) {
 	selected, err := selectedAssets(&r.Plan)
 	if err != nil {

@@ -46,13 +46,13 @@ type scale struct {
 	manifest *manifest.Manifest
 	assets   []plan.Asset
 	rows     int
-	large    int // the number of partitions of each of the first four assets, which is a tenth of all partitions
+	large    int // the number of partitions of each of the first four assets: a tenth of all partitions
 }
 
 const (
 	largeAssets = 4      // an asset and the three that it reads
 	smallAssets = 996    // 1,000 in total
-	perChunk    = 25_000 // rows between two bases
+	perChunk    = 25_000 // how many rows are written between two bases
 	tenants     = 100
 	minBase     = 64 << 10 // a small size, so that bases are written often, and omit rows as soon as rows can be omitted
 )
@@ -240,7 +240,7 @@ func TestPartitionsAtScale(t *testing.T) {
 // partitions.
 func TestCommitDoesNotGrowWithPartitions(t *testing.T) {
 	few, many := newScale(t, 100_000), newScale(t, 100_000)
-	for range 40 { // this is the number of runs that fill folds
+	for range 40 { // fill folds as many runs
 		few.Pass(3 * time.Hour)
 		few.fold()
 	}

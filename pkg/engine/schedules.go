@@ -178,7 +178,7 @@ func (e *Engine) CommandSchedule(ctx context.Context, p *event.AutomationCommand
 		return Schedule{}, fmt.Errorf("%s schedule %s: %w", p.Verb, p.Name, err)
 	}
 	if row.CommandID != "" {
-		e.cfg.IDs.Observe(row.CommandID) // the new command takes effect only with a greater id
+		e.cfg.IDs.Observe(row.CommandID) // the new command takes effect only if its id is greater
 	}
 	p.CommandID, p.Target = e.cfg.IDs.New(), event.TargetSchedule
 	e.condition(p)

@@ -102,7 +102,7 @@ func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition
 // schemaChange is a difference between the schemas of two partitions of an asset.
 type schemaChange struct {
 	now, other *state.Partition
-	alike      int // number of chosen partitions with the schema in the field now
+	alike      int // the number of chosen partitions with the schema of the field now
 }
 
 // schemaChanges describes how the schemas of the chosen partitions differ from the schemas of the other partitions of

@@ -36,15 +36,15 @@ type Changes struct {
 	PublishedAt event.Time
 	// Resync means that any row may have changed, so the caller must read the state again.
 	Resync bool
-	// Alive means that nothing has changed for a while.
+	// Alive means that nothing has changed for a while. The message only shows that the stream still works.
 	Alive bool
 	Rows  []state.Record
 }
 
 // Watch calls send for each change after a position, until ctx ends or send fails. A zero position means the newest
-// revision. In this case, Watch first sends the position of that revision. While nothing changes, Watch calls send
-// each time quiet has passed. It merges changes that are published while send is busy. If the changes since the
-// position are not known, or are too many, it sends a Resync.
+// revision. In this case, Watch first sends the position of that revision. While nothing changes, Watch sends an
+// Alive message after each period of length quiet. It merges changes that are published while send is busy. If the
+// changes since the position are unknown or too many, it sends a Resync.
 //
 // Only rows for which keep returns true are sent.
 func (e *Engine) Watch(ctx context.Context, after Position, quiet time.Duration, keep func(state.Record) bool, send func(*Changes) error) error {
@@ -143,7 +143,7 @@ func (w *watcher) advance(ctx context.Context, revision int64) error {
 // determined.
 func (w *watcher) changed(ctx context.Context, m *manifest.Manifest) (changed []state.Record, resync bool, err error) {
 	from := w.from
-	if from == nil { // nothing had been published
+	if from == nil { // nothing had been published when Watch began
 		from = &manifest.Manifest{Timeline: m.Timeline}
 	}
 	if m.Timeline != from.Timeline || m.Revision < from.Revision ||

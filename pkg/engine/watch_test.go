@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// screen is the information that a client of Watch has: runs and tasks by key.
+// screen contains the rows that a client of Watch knows: runs and tasks by key.
 type screen struct {
 	at      engine.Position
 	rows    map[string]state.Record

@@ -13,12 +13,12 @@ import (
 
 // Automation runs an asset without a person. It is a schedule, or a request that has not become a run.
 type Automation struct {
-	// Either Schedule or Request is set. It is the name of the automation.
+	// Schedule is the name of a schedule. Request is the id of a request. Exactly one of them is set.
 	Schedule string `json:"schedule,omitempty"`
 	Request  string `json:"request_id,omitempty"`
 	// Status explains why the automation has not run the asset, or when it will.
 	Status string `json:"status"`
-	// Next is the command that continues or explains it, or "".
+	// Next is the command that resumes or explains the automation, or "".
 	Next string `json:"next,omitempty"`
 }
 
@@ -107,7 +107,7 @@ func tickState(t *Tick) string {
 // requestState describes which event a request is waiting for.
 func requestState(r *Request) string {
 	text := fmt.Sprintf("%s since %s", r.State, r.CreatedAt)
-	switch r.State { //nolint:exhaustive // the other states have ended
+	switch r.State { //nolint:exhaustive // a request in another state has ended
 	case state.RequestPending:
 		text += ": waits for a planner"
 	case state.RequestBuffered:

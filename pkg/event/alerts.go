@@ -26,17 +26,17 @@ const (
 	CauseDeadlineMissed  = "deadline_missed"  // partitions were missing or stale at their deadline
 	CauseFreshnessMissed = "freshness_missed" // the newest output is too old
 	CauseSLAMissed       = "sla_missed"       // a task or run takes too long
-	CauseRecovered       = "recovered"        // an alert that was reported is over
+	CauseRecovered       = "recovered"        // the problem that an alert reported has ended
 )
 
 // Causes of messages that no rule can name.
 const (
-	CauseDigest = "digest" // alerts beyond the limit of a channel
+	CauseDigest = "digest" // one message for the alerts beyond the limit of a channel
 	CauseTest   = "test"   // a person tests a channel
 )
 
-// AlertCauses returns the causes that a rule can name. If several causes of a rule fit one change, the rule reports
-// only the first of them.
+// AlertCauses returns the causes that a rule can name. If a change has several of these causes, a rule that names
+// them reports only the first.
 func AlertCauses() []string {
 	return []string{
 		CauseQuarantined, CauseCheckFailed, CauseTaskFailed, CauseRunFailed, CauseSchedulePaused, CauseScheduleBlocked, CauseBackfillPaused, CauseDeploy,

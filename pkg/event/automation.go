@@ -81,8 +81,8 @@ const (
 	RepeatedBoth  = "both"
 )
 
-// Schedule is the definition of a schedule in a release and in SchedulesDefined. The fold reads only the policies;
-// Cron, EverySec, Timezone, Gap, Repeated, JitterSec, Start and End are for the calendar.
+// Schedule is the definition of a schedule in a release and in SchedulesDefined. Cron, EverySec, Timezone, Gap,
+// Repeated, JitterSec, Start and End are for the calendar: the fold does not read them.
 type Schedule struct {
 	Name string `json:"name"`
 	// Exactly one of Cron and EverySec is set. Cron is an expression of five fields. EverySec is the number of seconds
@@ -139,8 +139,8 @@ func shortHash(v any) string {
 	return hex.EncodeToString(sum[:digitsOfCode/2])
 }
 
-// PlanHash returns the prefix of a plan's hash that the reports of tasks contain. ref is the object key of the plan.
-// If ref contains no hash, PlanHash returns "".
+// PlanHash returns the prefix of a plan's hash. Reports about the plan's tasks contain this prefix. ref is the object
+// key of the plan. If ref contains no hash, PlanHash returns "".
 func PlanHash(ref string) string {
 	name := ref[strings.LastIndexByte(ref, '/')+1:]
 	if len(name) < digitsOfCode || strings.Trim(name[:digitsOfCode], "0123456789abcdef") != "" {
@@ -189,10 +189,11 @@ type CalendarAdvanced struct {
 // CalendarItem is a calendar's answer about one schedule.
 type CalendarItem struct {
 	Schedule string `json:"schedule"`
-	// Version is the version of the definition that was read.
+	// Version is the version of the definition that the automator read.
 	Version string `json:"version"`
-	// After is the cursor of the schedule that was read. Missed lists the later instants up to Through that the
-	// catch-up policy may still take, oldest first. Dropped counts the instants that the policy does not take.
+	// After is the cursor of the schedule when the automator read it. Missed lists the later instants up to Through for
+	// which the catch-up policy may still create ticks, oldest first. Dropped counts the instants for which the policy
+	// creates none.
 	After   Time   `json:"after,omitempty,omitzero"`
 	Missed  []Time `json:"missed,omitempty"`
 	Dropped int64  `json:"dropped,omitempty"`
@@ -203,7 +204,7 @@ type CalendarItem struct {
 	NextAt Time `json:"next_at,omitempty,omitzero"`
 	// Calendar is the version of the zone data.
 	Calendar string `json:"calendar,omitempty"`
-	// Error says why the calendar has no answer, for example because it does not know the zone.
+	// Error says why the calendar cannot compute the instants, for example because it does not know the zone.
 	Error string `json:"error,omitempty"`
 }
 

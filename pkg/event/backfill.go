@@ -26,7 +26,7 @@ const (
 type BackfillCreated struct {
 	// BackfillID is a ULID.
 	BackfillID string `json:"backfill_id"`
-	// Assets are the keys of the assets; a long list is cut off. Partitions and Only show people what the caller has
+	// Assets are the keys of the assets; a long list is truncated. Partitions and Only show people what the caller has
 	// selected.
 	Assets     []string `json:"assets"`
 	Partitions []string `json:"partitions,omitempty"`
@@ -58,8 +58,8 @@ type BackfillCreated struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
-// ChunkPlan is a planner's result for the remaining partitions of a chunk. A remaining partition that is in
-// neither list cannot be planned. The lists are positions in the chunk: see [ParsePositions].
+// ChunkPlan is a planner's result for the remaining partitions of a chunk. The lists contain positions in the chunk:
+// see [ParsePositions]. A remaining partition that is in neither list cannot be planned.
 type ChunkPlan struct {
 	// Planned are the partitions of the run, in the order of the keys of their tasks.
 	Planned string `json:"planned,omitempty"`

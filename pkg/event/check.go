@@ -282,8 +282,8 @@ func HasFiredTimer(group []*Envelope) bool {
 }
 
 // Urgent reports whether the event should be folded at once, because its effect is awaited: an intent, a command, the
-// end of an attempt, or a fired timer. Acknowledgements, starts and heartbeats are folded with the next urgent event,
-// or after a short delay.
+// end of an attempt, or a fired timer. Other events, such as acknowledgements, starts and heartbeats, are folded with
+// the next urgent event, or after a short delay.
 func Urgent(p Payload) bool {
 	switch p.(type) {
 	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *PartitionsMarked,

@@ -14,11 +14,11 @@ import (
 // Reasons why an event or a group is not folded. They belong to the closed list of
 // dead-letter reasons.
 const (
-	ReasonMalformed   = "MALFORMED"   // not a line of UTF-8 with a JSON object
-	ReasonUnsupported = "UNSUPPORTED" // an unknown type, or a newer version
+	ReasonMalformed   = "MALFORMED"   // the line is not a JSON object in UTF-8
+	ReasonUnsupported = "UNSUPPORTED" // an unknown event type, or a newer version of a known one
 	ReasonTorn        = "TORN_GROUP"  // a group that is incomplete
 	ReasonTooLarge    = "TOO_LARGE"   // a group beyond the limits
-	ReasonBadPlan     = "BAD_PLAN"    // a cycle, a duplicate, or an edge to an unknown task
+	ReasonBadPlan     = "BAD_PLAN"    // a plan with a cycle, a duplicate task, or an edge to an unknown task
 	ReasonInvalid     = "INVALID"     // a value that the schema does not allow
 	ReasonClockAhead  = "CLOCK_AHEAD" // a name, id or timestamp far ahead of the store's clock
 )

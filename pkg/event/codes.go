@@ -8,7 +8,7 @@ import (
 
 // Categories of errors say where to look for the cause.
 const (
-	CategoryTransient      = "transient"      // passes by itself: rate limits, networks, services
+	CategoryTransient      = "transient"      // goes away without action: rate limits, networks, services
 	CategoryResource       = "resource"       // memory, disk
 	CategoryInfrastructure = "infrastructure" // the worker, the queue, the store
 	CategoryTimeout        = "timeout"        // the work took too long
@@ -73,10 +73,10 @@ func ValidCode(code string) bool {
 	return own && rest != "" && len(code) <= maxCode && strings.Trim(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
 }
 
-// maxCode is the length of the longest code of a user.
+// maxCode is the maximum length of a code that users choose, in bytes.
 const maxCode = 64
 
-// MaxRetryRules limits the codes and categories in a list of a retry policy.
+// MaxRetryRules is the maximum number of codes and categories in each list of a retry policy.
 const MaxRetryRules = 32
 
 // ValidRetryRule reports whether a text is a code or a category.

@@ -34,17 +34,17 @@ type WatchedAsset struct {
 type Deadline struct {
 	// By is the local time of the deadline, HH:MM, on the day that is DaysAfter days after the last day of the period.
 	By        string `json:"by,omitempty"`
-	Timezone  string `json:"timezone,omitempty"` // default: that of the partitions, or "UTC"
+	Timezone  string `json:"timezone,omitempty"` // default: the zone of the partitions, or "UTC"
 	DaysAfter int32  `json:"days_after,omitempty"`
-	// AfterEndSec is a delay after the end of the period, instead of By.
+	// AfterEndSec is set instead of By if the deadline is this many seconds after the end of the period.
 	AfterEndSec int64 `json:"after_end_sec,omitempty"`
 }
 
 // Version identifies a deadline.
 func (d *Deadline) Version() string { return shortHash(d) }
 
-// DeadlineJudged tells the fold whether deadlines were met, and when the next ones are. The fold cannot know
-// either: it has no calendar, and the staleness of partitions is not in its state.
+// DeadlineJudged tells the fold whether deadlines were met, and when the next ones are. The fold can determine
+// neither: it has no calendar, and its state does not contain the staleness of partitions.
 type DeadlineJudged struct {
 	Items []JudgedDeadline `json:"items"`
 }

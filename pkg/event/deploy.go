@@ -19,7 +19,7 @@ const (
 
 const (
 	digitsOfRelease = 64 // a whole SHA-256
-	digitsOfCode    = 16 // the first digits of a SHA-256
+	digitsOfCode    = 16 // the first hexadecimal digits of a SHA-256
 )
 
 // ProjectDeployed is the command to make a release the current release of the domain.

@@ -1,8 +1,9 @@
 // Package event defines the events of the ledger: the envelope, the sealed set of payloads,
 // and their encoding. This package is a stable API.
 //
-// An event records a request (intent, command) or a fact (acknowledgement, worker fact, automation fact). A
-// consequence, for example that a task becomes ready or a run completes, is never an event: the fold derives it.
+// An event records a request (intent, command) or a fact (acknowledgement, worker fact, automation fact). The fold
+// derives all consequences, for example that a task becomes ready or a run completes. A consequence is never an
+// event.
 //
 // The JSON Schemas in ledger-schemas are the source of truth for the encoding. A released
 // version changes only by gaining optional fields.

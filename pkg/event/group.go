@@ -7,7 +7,7 @@ import (
 
 // Line is one line of a ledger entry, decoded or rejected.
 type Line struct {
-	// Number is the line's number from 1. Blank lines count.
+	// Number is the line's number, counted from 1 and including blank lines.
 	Number   int
 	Envelope *Envelope    // nil if Err is set
 	Err      *DecodeError // nil if the line is an event
@@ -71,9 +71,9 @@ func (g *Group) refuse(reason, eventID, format string, args ...any) {
 	}
 }
 
-// Groups collects an entry's lines into groups, in the order of their first lines. A group
-// with a rejected line is rejected with that line's reason, and an incomplete group with
-// TORN_GROUP. Identical lines count once. Different events with the same id are both INVALID.
+// Groups collects an entry's lines into groups, in the order of their first lines. A group with a rejected line is
+// rejected with that line's reason. An incomplete group is rejected with TORN_GROUP. Identical lines count once.
+// Different events with the same id are both INVALID.
 func Groups(lines []Line) []Group {
 	index := map[string]int{}
 	first := map[string]*Line{} // the first line with each event id

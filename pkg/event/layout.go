@@ -89,7 +89,7 @@ type misplaced struct {
 func (m *misplaced) Error() string { return m.path + ": " + m.err.Error() }
 func (m *misplaced) Unwrap() error { return m.err }
 
-// at puts path in front of the path of an error. Most values are valid, so paths are composed only for errors.
+// at prepends path to the path of an error. Most values are valid, so paths are composed only for errors.
 func at(path string, err error) error {
 	inner, ok := errors.AsType[*misplaced](err)
 	switch {

@@ -22,8 +22,8 @@ type PartitionsMarked struct {
 	// Mark is stale, fresh or missing.
 	Mark       string            `json:"mark"`
 	Partitions []MarkedPartition `json:"partitions"`
-	// ObservedSeq and ObservedTime are the fold sequence and the fold time of the state that the writer saw. "fresh"
-	// refers to that state.
+	// ObservedSeq and ObservedTime are the fold sequence and the fold time of the state that the writer saw. The mark
+	// "fresh" means up to date with that state.
 	ObservedSeq  int64  `json:"observed_seq"`
 	ObservedTime Time   `json:"observed_time,omitempty,omitzero"`
 	Reason       string `json:"reason"`

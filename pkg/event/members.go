@@ -95,14 +95,14 @@ func splitQuickly(raw []byte) (members, error) {
 	return append(make(members, 0, len(found)), found...), nil
 }
 
-// scratches hold members until their number is known.
+// scratches is a pool of slices that collect the members of an object until their number is known.
 var scratches = sync.Pool{New: func() any { return &members{} }}
 
-// nameAt returns the name in a token. raw ends with the name in quotes: nameAt looks the name up there first,
-// because a known name then needs no allocation.
+// nameAt returns the name in a token. raw ends with the name in quotes. nameAt first looks up these bytes in
+// fieldNames, so that a known name needs no allocation.
 func nameAt(raw []byte, token jsontext.Token) string {
 	start := bytes.LastIndexByte(raw[:len(raw)-1], '"')
-	if start > 0 && raw[start-1] != '\\' { // otherwise the quote is a part of the name
+	if start > 0 && raw[start-1] != '\\' { // an escaped quote is a part of the name
 		if name, known := fieldNames[string(raw[start+1:len(raw)-1])]; known {
 			return name
 		}

@@ -25,7 +25,7 @@ type Trigger struct {
 	// Type is manual, cron, sensor, materialization, webhook, backfill or retry.
 	Type        string `json:"type"`
 	UserID      string `json:"user_id,omitempty"`
-	ScheduleID  string `json:"schedule_id,omitempty"` // of a retry: the schedule of the first run of its chain
+	ScheduleID  string `json:"schedule_id,omitempty"` // for a retry: the schedule of the first run of its chain
 	TickID      string `json:"tick_id,omitempty"`     // the tick of the schedule
 	SensorID    string `json:"sensor_id,omitempty"`
 	WebhookID   string `json:"webhook_id,omitempty"`
@@ -44,7 +44,7 @@ type RunTriggered struct {
 	RootAssets []string `json:"root_assets,omitempty"`
 	// RunKey makes the run unique in its domain for 30 days.
 	RunKey string `json:"run_key,omitempty"`
-	// Fingerprint identifies the request: a run key with two fingerprints is a conflict.
+	// Fingerprint identifies the request: a second request with the same run key and another fingerprint is a conflict.
 	Fingerprint        string            `json:"fingerprint,omitempty"`
 	PartitionSelection []string          `json:"partition_selection,omitempty"`
 	MaxParallelism     int32             `json:"max_parallelism,omitempty"`
@@ -62,8 +62,8 @@ type RunTriggered struct {
 	Vars map[string]string `json:"vars,omitempty"`
 	// AllowIncomplete means that the request accepts missing partitions of upstream assets.
 	AllowIncomplete bool `json:"allow_incomplete,omitempty"`
-	// RequestID is the row of run_requests for which the run was planned; "": a caller has triggered the run directly.
-	// If RequestID is set, RunID is the run of the request.
+	// RequestID is the id of the row of run_requests for which the run was planned; "": a caller has triggered the run
+	// directly. If RequestID is set, RunID is the run of the request.
 	RequestID string `json:"request_id,omitempty"`
 	// Chunk says which partitions of a backfill's chunk the run materializes; nil: the request is not for a chunk.
 	Chunk *ChunkPlan `json:"chunk,omitempty"`
@@ -126,8 +126,7 @@ type TaskDef struct {
 	// RequireQuality lists assets whose degraded outputs the task must not read. If a task of such an asset in
 	// DependsOn makes a degraded output, this task is skipped.
 	RequireQuality []string `json:"require_quality,omitempty"`
-	// Quarantine says how long an output is kept for a decision after a check has blocked it; nil: the output is not
-	// kept.
+	// Quarantine says how long a blocked output is kept for a decision; nil: a blocked output is not kept.
 	Quarantine *Quarantine `json:"quarantine,omitempty"`
 
 	MaxAttempts         int32 `json:"max_attempts,omitempty"` // default 1

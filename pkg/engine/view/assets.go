@@ -19,7 +19,7 @@ type Asset struct {
 	Stored int
 	// Rows and Bytes are the totals of the outputs.
 	Rows, Bytes int64
-	// Schemas has the newest partition of each known schema of the outputs.
+	// Schemas contains the newest partition of each known schema of the outputs.
 	Schemas []*state.Partition
 	// MaterializedAt and LastRun are the time and the run of the newest output.
 	MaterializedAt event.Time

@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Calendar returns the data on which the partitions of assets depend: a time, the time zones, and the key sets of a
+// Calendar returns the data that determines the partitions of assets: a time, the time zones, and the key sets of a
 // state. It is safe for concurrent use.
 func Calendar(s *state.State, now time.Time) plan.Calendar {
 	var mu sync.Mutex

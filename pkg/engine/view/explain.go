@@ -73,7 +73,7 @@ type AttemptInfo struct {
 	// Details (JSON) and SuggestedAction are information that the worker adds to the error.
 	Details         string `json:"details,omitempty"`
 	SuggestedAction string `json:"suggested_action,omitempty"`
-	// RetryReason is POLICY or INFRASTRUCTURE if another attempt followed.
+	// RetryReason says why another attempt followed: POLICY or INFRASTRUCTURE. It is empty if none followed.
 	RetryReason string `json:"retry_reason,omitempty"`
 }
 

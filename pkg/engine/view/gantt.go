@@ -40,8 +40,8 @@ type GanttRow struct {
 	Segments []Segment
 	// State is the state of the task. For several tasks, it is the state that most needs attention.
 	State    state.TaskState
-	Critical bool // on the critical path
-	// Failed counts the failed tasks. RowCount and ByteSize are the rows and bytes of the tasks' outputs.
+	Critical bool // whether the task is on the critical path
+	// Failed counts the failed tasks. RowCount and ByteSize are the total rows and bytes of the tasks' outputs.
 	Failed             int32
 	RowCount, ByteSize int64
 	// Task is the task if the row is a task; nil if the row is an asset.
@@ -119,7 +119,7 @@ type drawing struct {
 
 	tasks     []*state.Task               // in the order of their keys, without groups
 	all       map[string]*state.Task      // with groups
-	upstreams map[string][]string         // by downstream task
+	upstreams map[string][]string         // the upstreams of each task
 	attempts  map[string][]*state.Attempt // by task
 	resolved  map[string]event.Time       // when the last edge into a task was resolved
 }
@@ -349,7 +349,8 @@ func (d *drawing) worked(t *state.Task) time.Duration {
 	return sum
 }
 
-// unlimited returns the duration of the longest chain of tasks, where each task takes the time that worked returns.
+// unlimited returns the duration of the longest chain of tasks. The duration of each task is the time that worked
+// returns.
 func (d *drawing) unlimited() time.Duration {
 	waits, downstreams := make(map[string]int, len(d.all)), make(map[string][]string, len(d.all))
 	for down, ups := range d.upstreams {

@@ -35,7 +35,7 @@ type Graph struct {
 type GraphNode struct {
 	ID, Label string
 	Group     string   // the id of the group that contains it; "" at the top
-	Assets    []string // the keys of its assets, sorted
+	Assets    []string // the keys of the node's assets, sorted
 	IsGroup   bool
 	// MoreUpstream and MoreDownstream count the edges to assets that the graph does not show.
 	MoreUpstream, MoreDownstream int
@@ -44,8 +44,8 @@ type GraphNode struct {
 // GraphEdge is a dependency: To reads From.
 type GraphEdge struct {
 	From, To string
-	Count    int  // the number of edges between their assets
-	Back     bool // closes a cycle of groups
+	Count    int  // the number of dependencies of assets in To on assets in From
+	Back     bool // whether the edge closes a cycle of groups
 }
 
 // GraphOptions selects what a graph shows.

@@ -15,12 +15,12 @@ type GraphAsset struct {
 type graphGroup struct {
 	id, label string
 	parent    *graphGroup
-	children  []*graphGroup // empty: an asset
+	children  []*graphGroup // empty if the node is an asset
 	assets    []string      // sorted
 }
 
-// groupAssets returns the tree of groups. The top groups are namespaces, which are split until no group has more than
-// most members. The keys must be sorted.
+// groupAssets returns the tree of groups. The top groups are namespaces. Groups are split until none has more members
+// than most. The keys must be sorted.
 func groupAssets(keys []string, most int) *graphGroup {
 	root := &graphGroup{assets: keys}
 	byNamespace := runsOf(keys, func(key string) string {
@@ -36,7 +36,7 @@ func groupAssets(keys []string, most int) *graphGroup {
 	return root
 }
 
-// split divides a group into children. The names of the group's assets are equal up to the index from.
+// split divides a group into children. All keys in the group begin with the same from bytes.
 func (g *graphGroup) split(from, most int) {
 	if len(g.assets) <= most {
 		for _, key := range g.assets {
@@ -85,7 +85,7 @@ func (g *graphGroup) splitByRange(most int) {
 	}
 }
 
-// bound groups the children of the root by alphabetical ranges until no more than most children remain.
+// bound groups the children of the root by alphabetical ranges until at most most children remain.
 func (g *graphGroup) bound(most int) {
 	for len(g.children) > most {
 		var grouped []*graphGroup

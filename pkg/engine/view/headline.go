@@ -115,7 +115,7 @@ func (x *explainer) openMembers(group *state.Task) string {
 		strings.TrimSuffix(group.TaskKey, "[*]"), strings.Join(parts, ", "))
 }
 
-// standing returns a task's state and, for some states, how long it has lasted.
+// standing returns a task's state and, for some states, how long the task has been in it.
 func (x *explainer) standing(t *state.Task) string {
 	switch t.State {
 	case state.TaskRunning:

@@ -29,8 +29,8 @@ type PartitionExplanation struct {
 	CodeDetails []string `json:"code_details,omitempty"`
 	// Early means that the run was requested before the partition's period had ended.
 	Early bool `json:"early"`
-	// KeySets are the key sets that have changed since the partition was planned: a key was removed, or a removed key
-	// was added again.
+	// KeySets are the key sets in which, since the partition was planned, a key was removed or a removed key was added
+	// again.
 	KeySets []string `json:"key_sets,omitempty"`
 	// Mark is the mark that a person has set on the output.
 	Mark *Marked `json:"mark,omitempty"`

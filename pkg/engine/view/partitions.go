@@ -68,8 +68,8 @@ func PartitionsOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar, withRo
 	return all, nil
 }
 
-// PartitionPage is like [PartitionsOf], but returns at most limit partitions, whose keys are after a given key. It
-// always includes their rows. rows yields the asset's rows from that key on.
+// PartitionPage is like [PartitionsOf], but returns at most limit partitions, beginning after a given key. It always
+// includes their rows. rows yields the asset's rows from that key on.
 func PartitionPage(rows PartitionRows, asset *plan.Asset, c plan.Calendar, after string, limit int) ([]Partition, error) {
 	expected, err := c.ExpectedAfter(asset.Partitions, after, limit)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Repeat counts the failed tasks of a run by the way in which they can be repeated.
+// Repeat counts the failed tasks of a run by the way in which the user can repeat them.
 type Repeat struct {
 	Total int
 	// Checks are the tasks that failed because of a check. A retry would check the same data again, so a new run of the
@@ -29,10 +29,10 @@ type Repeat struct {
 // codeCheckFailed is the code of tasks that failed because of a check.
 const codeCheckFailed = "CHECK_FAILED"
 
-// codesOfCode are the error codes of tasks that fail again as long as their code is the same.
+// codesOfCode are the error codes of tasks that fail again until their code is changed.
 var codesOfCode = map[string]bool{"SQL_ERROR": true, "CHECK_ERROR": true, "INVALID_OUTPUT": true}
 
-// RepeatOf counts the failed tasks of a run by the way in which they can be repeated.
+// RepeatOf counts the failed tasks of a run by the way in which the user can repeat them.
 func RepeatOf(s *state.State, runID string) (f Repeat) {
 	s.TasksOf(runID, func(t *state.Task) bool {
 		f.OnlyChecks = f.OnlyChecks || t.Kind == event.KindCheck

@@ -148,7 +148,7 @@ type TaskDef struct {
 	HeartbeatTimeoutSec int32 `json:"heartbeat_timeout_sec,omitempty"` // 0: the default
 }
 
-// PlanCreated is a run's plan: inline if it is small, otherwise by reference.
+// PlanCreated contains a run's plan if the plan is small, and a reference to the stored plan otherwise.
 type PlanCreated struct {
 	RunID  string `json:"run_id"`
 	PlanID string `json:"plan_id"`
@@ -163,7 +163,7 @@ type PlanCreated struct {
 	ObservedTime Time  `json:"observed_time,omitempty,omitzero"`
 	// ObservedThrough, ObservedLast and ObservedEntries identify the ledger entries in that state, for a rebuild from the
 	// bare ledger. The state contained every entry below ObservedThrough. ObservedEntries is a hash of its other entries
-	// up to ObservedLast, except entries of fired timers. They are empty for a retry.
+	// up to ObservedLast, except entries of fired timers. All three fields are empty for a retry.
 	ObservedThrough string `json:"observed_through,omitempty"`
 	ObservedLast    string `json:"observed_last,omitempty"`
 	ObservedEntries string `json:"observed_entries,omitempty"`
@@ -252,8 +252,8 @@ type DispatchFailed struct {
 // Timer types.
 const (
 	TimerRetry = "RETRY"
-	// TimerLiveness is the domain's timer for its earliest deadline: a heartbeat, a task or
-	// run timeout, or the grace period of a cancellation.
+	// TimerLiveness is the domain's timer for its earliest deadline: the next heartbeat, the timeout of a task or a run,
+	// or the end of a cancellation's grace period.
 	TimerLiveness = "LIVENESS"
 	// TimerWake is the domain's timer for its earliest planned time: the next tick of a schedule, or the time at which a
 	// request is to run.
@@ -274,11 +274,12 @@ type TimerEnqueued struct {
 	TimerID       string `json:"timer_id"`
 	Generation    int32  `json:"generation"`
 	QueueTaskName string `json:"queue_task_name"`
-	// HopAt is when the queue will call if the time of the timer is too far ahead for the queue.
+	// HopAt is set if the time of the timer is further ahead than the queue allows. The queue then calls at HopAt,
+	// before the time of the timer.
 	HopAt Time `json:"hop_at,omitempty,omitzero"`
 }
 
-// Observed is the state of the projections that the writer of an event had read.
+// Observed identifies the state that the writer of an event had read.
 type Observed struct {
 	// CaughtUpAt is the latest time at which the whole ledger was known to be folded.
 	CaughtUpAt Time  `json:"caught_up_at,omitempty,omitzero"`
@@ -346,8 +347,8 @@ type Output struct {
 	RowCount   int64  `json:"row_count,omitempty"`
 	ByteSize   int64  `json:"byte_size,omitempty"`
 	SchemaHash string `json:"schema_hash,omitempty"`
-	// Cells are the partitions of a batch, in the order in which its task lists them. The numbers in Output are the sums
-	// of their numbers.
+	// Cells are the partitions of a batch, in the order in which its task lists them. RowCount and ByteSize of Output
+	// are the sums over Cells.
 	Cells []OutputCell `json:"cells,omitempty"`
 }
 
@@ -397,7 +398,7 @@ type TaskFinished struct {
 	CodeChanged bool `json:"code_changed,omitempty"`
 	// Metrics are the worker's measurements: integers, with the unit in the name.
 	Metrics map[string]int64 `json:"metrics,omitempty"`
-	// Log is the whole log of an attempt that has printed little.
+	// Log is the whole log of the attempt, if the log is short.
 	Log         string `json:"log,omitempty"`
 	StartedAt   Time   `json:"started_at,omitempty,omitzero"`
 	CompletedAt Time   `json:"completed_at,omitempty,omitzero"`

@@ -25,7 +25,7 @@ func ValidateTasks(tasks []TaskDef) error {
 	return nil
 }
 
-// tasks checks the tasks of a plan. Each must be of one of the given kinds.
+// tasks checks the tasks of a plan. Each task must have one of the given kinds.
 func (c *checker) tasks(path string, tasks []TaskDef, kinds ...string) {
 	if len(tasks) > MaxPlanTasks {
 		c.refuse(ReasonBadPlan, path, "has %d tasks: at most %d are allowed", len(tasks), MaxPlanTasks)
@@ -151,7 +151,7 @@ func (c *checker) retryRules(path string, rules []string) {
 func (c *checker) graph(path string, tasks []TaskDef, position map[string]int32) {
 	missing := make([]int32, len(tasks)) // for each task, the number of its upstreams that are not ordered yet
 	downstream := make([][]int32, len(tasks))
-	dependent := make([]int32, len(tasks)) // for each task, 1 + the last task that depends on it
+	dependent := make([]int32, len(tasks)) // for each task, 1 + the index of the last task that depends on it
 	for i := range tasks {
 		for j, key := range tasks[i].DependsOn {
 			upstream, ok := position[key]
@@ -179,7 +179,7 @@ func (c *checker) graph(path string, tasks []TaskDef, position map[string]int32)
 }
 
 // unordered returns a node that is on a cycle or downstream of one, or -1 if the nodes have a topological order. It
-// overwrites missing.
+// overwrites the slice missing.
 func unordered(missing []int32, downstream [][]int32) int {
 	ready := make([]int32, 0, len(missing))
 	for i, n := range missing {

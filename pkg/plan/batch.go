@@ -17,8 +17,8 @@ import (
 
 // An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch are always
 // all combinations of some values of each dimension, so one list of values per dimension describes the batch exactly.
-// There are two cases: the partitions differ in one dimension only, or the batch contains all selected partitions and
-// these are such a product.
+// There are two cases. In the first, the partitions differ in one dimension only. In the second, the batch contains
+// all selected partitions, and these are all combinations of their values.
 
 // CheckBatch returns an error if an asset has a batch, but cannot have one.
 func (a *Asset) CheckBatch() error {

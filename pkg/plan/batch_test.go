@@ -20,7 +20,7 @@ func inBatches(a plan.Asset, size int) plan.Asset {
 	return a
 }
 
-// tasksOf returns the tasks of an asset, each as its key and how many partitions it has.
+// tasksOf returns, for each task of an asset, its key and its number of partitions.
 func tasksOf(p *plan.Plan, key string) (tasks []string) {
 	for i := range p.Tasks {
 		if t := &p.Tasks[i]; t.AssetKey == key && t.Kind == "task" {
@@ -91,7 +91,7 @@ func TestBatchesAreReadByPartition(t *testing.T) {
 	require.Len(t, window.Inputs["a/days"].Items, 4)
 	require.Equal(t, []string{"a/days[date=2025-01-01..2025-01-03]", "a/days[date=2025-01-04]"}, window.DependsOn)
 
-	// A retry reads the folder that the partition has within the output of the batch.
+	// A retry reads only the folder of the partition in the output of the batch.
 	retried, err := plan.Retry(p, []string{"a/same[date=2025-01-02]"}, map[string]plan.Input{
 		"a/days[date=2025-01-01..2025-01-03]": {MaterializationID: "m", URI: "x.cells/"},
 	})

@@ -22,7 +22,7 @@ type chooser struct {
 	deferred []*node
 	// unselected are the partitioned assets of a request without a selection of partitions.
 	unselected []*Asset
-	// applied has an item for each selection: whether the selection restricts an asset of the run.
+	// applied says, for each selection, whether the selection restricts an asset of the run.
 	applied []bool
 	// values are the selected values. used reports, for each of them, whether at least one asset declares it.
 	values []string
@@ -95,7 +95,7 @@ func selectionTexts(selections []Selection) []string {
 	return texts
 }
 
-// choose adds the node of an asset with the selected partitions that it declares.
+// choose adds the node of an asset. The node contains those selected partitions that the asset declares.
 func (c *chooser) choose(a *Asset) error {
 	if c.request.ChecksOnly {
 		return c.chooseChecked(a)
@@ -330,7 +330,7 @@ func (c *chooser) resolveDeferred() {
 	}
 }
 
-// fill adds a node with some partitions, and reports whether there are any partitions.
+// fill adds a node with the given partitions, and reports whether there are any.
 func (c *chooser) fill(n *node, keys map[string]bool) bool {
 	if len(keys) == 0 {
 		return false

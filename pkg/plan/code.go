@@ -1,6 +1,6 @@
 package plan
 
-// Text has the parts of an asset's code that are not in its [Work].
+// Text contains the parts of an asset's code that are not in its [Work].
 type Text struct {
 	// Version is the version that the asset's file declares. If it is set, the fingerprint covers it instead of tree,
 	// command and files.
@@ -30,7 +30,7 @@ type Tree struct {
 
 // TreeColumn is an item of a select list.
 type TreeColumn struct {
-	// Name is empty if the query names neither a column nor an alias.
+	// Name is the alias of the item or the column that it selects. It is empty if there is neither.
 	Name string `json:"name,omitempty"`
 	// Hash covers the expression without its alias.
 	Hash string `json:"hash"`

@@ -50,8 +50,8 @@ func (g *Graph) shortestCycle(start int, knot []int) []int {
 	panic("plan: a strongly connected component without a cycle")
 }
 
-// knots returns the strongly connected components that contain a cycle. Tarjan's algorithm runs
-// on its own stack, because chains of assets can be long.
+// knots returns the strongly connected components that contain a cycle. This implementation of Tarjan's algorithm
+// does not recurse, because chains of assets can be long.
 func (g *Graph) knots() [][]int {
 	t := tarjan{g: g, order: make([]int, len(g.assets)), low: make([]int, len(g.assets)), onStack: make([]bool, len(g.assets))}
 	for i := range g.assets {

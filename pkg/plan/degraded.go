@@ -13,10 +13,10 @@ import (
 // degraded output.
 const CodeUpstreamDegraded = "UPSTREAM_DEGRADED"
 
-// leaveOut leaves out the partitions that would read a degraded output of an earlier run although their assets require
-// quality, and the assets that have problems. The partitions that read these are left out, too: in a run they would be
-// skipped after a task that fails or is skipped. Whether outputs of this run are degraded is known only after their
-// checks.
+// leaveOut leaves out the assets that have problems. It leaves out the partitions of assets that require quality, if
+// they would read a degraded output of an earlier run. It also leaves out the partitions that read any of these: if
+// they were in the run, they would be skipped. leaveOut ignores the outputs of this run: whether they are degraded is
+// known only after their checks.
 func (b *builder) leaveOut() error {
 	var reports []string
 	left := b.order[:0]
@@ -48,7 +48,7 @@ func (b *builder) leaveOut() error {
 	return nil
 }
 
-// omission holds the partitions of an asset that the run leaves out for one reason.
+// omission contains the partitions of an asset that the run leaves out for one reason.
 type omission struct {
 	why  string
 	keys []string
@@ -101,8 +101,8 @@ func (b *builder) omitPartition(asset ids.AssetKey, key string) {
 	b.omitted[asset][key] = true
 }
 
-// reasonToOmit returns why the run leaves out a partition, or "". degraded are the dependencies whose degraded outputs
-// it must not read, and omitted the dependencies of which partitions are left out.
+// reasonToOmit returns why the run leaves out a partition, or "". degraded lists the dependencies whose degraded
+// outputs the partition must not read. omitted lists the dependencies with partitions that are left out.
 func (b *builder) reasonToOmit(n *node, key string, degraded, omitted []ids.AssetKey) (string, error) {
 	for _, dep := range degraded {
 		if input, err := b.degradedInput(n, dep, key); input != "" || err != nil {

@@ -21,7 +21,8 @@ type Graph struct {
 	upstream   [][]int
 	downstream [][]int
 
-	// The first call of these functions computes their result. Several goroutines may plan on one graph.
+	// Each of these functions computes its result in its first call, and caches it. They are safe for concurrent use,
+	// because several goroutines may plan on one graph.
 	topological func() (*topology, error)
 	secrets     func() []string
 }
@@ -66,8 +67,8 @@ func NewGraph(assets []Asset) (*Graph, error) {
 	return g, nil
 }
 
-// sortedByKey returns the assets if they are sorted, or else a sorted copy. It moves numbers instead of assets, which are
-// large.
+// sortedByKey returns the assets if they are sorted, or else a sorted copy. It sorts indices and not the assets
+// themselves, which are large.
 func sortedByKey(assets []Asset) []Asset {
 	order := make([]int, len(assets))
 	for i := range order {
@@ -110,7 +111,7 @@ func (g *Graph) Keys() []ids.AssetKey {
 // topology is the topological order of a graph.
 type topology struct {
 	keys []ids.AssetKey
-	rank []int // the position of each asset of the graph in keys
+	rank []int // for each asset of the graph, its position in keys
 }
 
 // Topological returns all asset keys, each after its dependencies. Among assets whose dependencies are all listed, the
@@ -128,7 +129,7 @@ func (g *Graph) Topological() ([]ids.AssetKey, error) {
 func (g *Graph) upstreamOrder(keys []ids.AssetKey) []ids.AssetKey {
 	t, err := g.topological()
 	if err != nil {
-		panic("plan: order a graph that has cycles") // the planner has refused it
+		panic("plan: order a graph that has cycles") // the planner rejects a graph with cycles
 	}
 	closed := g.closure(g.upstream, keys)
 	slices.SortFunc(closed, func(i, j int) int { return cmp.Compare(t.rank[i], t.rank[j]) })

@@ -49,7 +49,7 @@ func (b *builder) shareInputs() {
 		if n == nil {
 			upstream, _ := b.graph.Asset(key)
 			n = &node{asset: upstream}
-			b.nodes[key] = n // read only: it has no tasks and is not in b.order
+			b.nodes[key] = n // the run only reads the asset: the node has no tasks and is not in b.order
 		}
 		n.shared = count > 1
 		n.group = n.count() > 1 && waiters[key] > 1
@@ -109,7 +109,7 @@ func (b *builder) setColumns(a *Asset) {
 // addTasks adds the tasks of an asset and its group node.
 func (b *builder) addTasks(n *node) {
 	task := n.asset.Work
-	if n.asset.Text.Version == "" { // a declared version replaces the hashes of the files
+	if n.asset.Text.Version == "" { // if a version is declared, it replaces the hashes of the files
 		task.Files = n.asset.Text.Files
 	}
 	b.plan.Assets[n.asset.Key.String()] = task

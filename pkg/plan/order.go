@@ -76,8 +76,8 @@ func (b *builder) findGaps() {
 }
 
 // orderBefore returns the nodes that must precede an asset because of gaps. An asset of the run waits for the order
-// nodes of the gaps that it reads. A gap's own order node also waits for the dependencies of the gap that are in the
-// run: for the task of such an asset or, if the asset has several tasks, for its order node.
+// nodes of the gaps that it reads. A gap's own order node also waits for each dependency of the gap that is in the
+// run. It waits for the task of the dependency or, if there are several tasks, for the order node of the dependency.
 func (b *builder) orderBefore(asset *Asset, inGap bool) []string {
 	var before []string
 	for _, dep := range withoutItself(asset) {

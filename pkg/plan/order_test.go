@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// existing returns a materialization by an earlier run of any unpartitioned asset.
+// existing returns a materialization of an unpartitioned asset by an earlier run. It returns one for every asset.
 func existing(key ids.AssetKey) []plan.Input {
 	return []plan.Input{{MaterializationID: "M-" + key.String(), URI: "assets/" + key.String() + "/"}}
 }

@@ -160,7 +160,8 @@ func TestBuildReadsWindowAndLatest(t *testing.T) {
 	require.Equal(t, []string{day("2012-01-01"), day("2012-01-02")}, image.Keys)
 }
 
-// The newest period of an upstream asset with two dimensions may lack a partition of the other dimension.
+// The newest period of an upstream asset with a time dimension and a second dimension may lack a partition for a
+// value of the second one.
 func TestBuildReportsIncompleteLatestPeriod(t *testing.T) {
 	up := asset("a/up")
 	up.Partitions = space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01", End: "2025-01-05"},

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// setPast records the earlier values that the anomaly checks of a task compare the new values with.
+// setPast records the earlier values with which the anomaly checks of a task compare the new values.
 func (b *builder) setPast(t *Task, a *Asset) {
 	for i := range a.Work.Checks {
 		c := &a.Work.Checks[i]

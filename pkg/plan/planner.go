@@ -109,7 +109,7 @@ func Build(r Request) (*Plan, error) {
 		return nil, err
 	}
 	if r.ChecksOnly {
-		b.nodes = map[ids.AssetKey]*node{} // no task reads an output of this run
+		b.nodes = map[ids.AssetKey]*node{} // no task reads an output of another task of this run
 	}
 	b.addOrder()
 	b.shareInputs()
@@ -158,7 +158,7 @@ func newBuilder(r Request, most int) (*builder, error) {
 	}, nil
 }
 
-// Choice are the partitions that a request selects.
+// Choice contains the partitions that a request selects.
 type Choice struct {
 	Partitions map[ids.AssetKey][]string
 	// Selected are the selections. Relative selections, such as latest, are replaced by the dates that they mean.
@@ -348,6 +348,6 @@ func taskDef(a *Asset, taskKey, partitionKey string) event.TaskDef {
 		def.RetryUserErrors = a.Retries.UserErrors
 		def.RetryOn = a.Retries.On
 	}
-	def.RetryNever = a.Retries.Never // a loss of infrastructure grants further attempts even to a task with one attempt
+	def.RetryNever = a.Retries.Never // applies even if max_attempts is 1: losses to infrastructure grant attempts
 	return def
 }

@@ -202,7 +202,8 @@ func TestBuildFillsInTaskDefaults(t *testing.T) {
 	}, p.Tasks[1].TaskDef)
 }
 
-// A loss of infrastructure grants an attempt even to a task with one attempt, unless the policy excludes it.
+// If an attempt is lost to infrastructure, even a task with max_attempts 1 gets another attempt, unless its policy
+// excludes this error.
 func TestNeverAppliesToTaskWithOneAttempt(t *testing.T) {
 	a := asset("a/charge")
 	a.Retries = plan.Retries{MaxAttempts: 1, Never: []string{"infrastructure"}}

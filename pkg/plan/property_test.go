@@ -195,9 +195,8 @@ func TestPlanIsIndependentOfAssetOrder(t *testing.T) {
 	})
 }
 
-// TestRetryReadsOutputsOfEarlierRun draws plans in which random tasks, and all tasks after them, have failed, and
-// retries these tasks.
-// Several goroutines plan different selections on one graph. Each plan equals the plan of a request without the graph.
+// Several goroutines plan different selections on one graph. Each plan equals the plan of a request without the
+// graph.
 func TestPlansShareGraph(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		assets := drawAssets(t)
@@ -220,6 +219,8 @@ func TestPlansShareGraph(t *testing.T) {
 	})
 }
 
+// TestRetryReadsOutputsOfEarlierRun draws plans in which random tasks, and all tasks after them, have failed, and
+// retries the failed tasks.
 func TestRetryReadsOutputsOfEarlierRun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := drawPlan(t)

@@ -117,7 +117,7 @@ func TestPlanWithoutSecretsKeepsItsHash(t *testing.T) {
 	require.Contains(t, string(data), `"secrets":{"T":"file:t"}`)
 }
 
-// The hashes that Servo computed before it supported secrets.
+// These are the hashes that Servo computed before it supported secrets.
 const (
 	olderSHA         = "75042bd075125f17b1ca23bf2fbfb8140bb124c0f23e14628555364e7f8df770"
 	olderFingerprint = "4107ff46c9cb403338623f8725f757a69746df19db5154562afee79ef16ad062"

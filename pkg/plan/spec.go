@@ -171,7 +171,7 @@ type Resources struct {
 // TextOutput describes the text files that a command writes.
 type TextOutput struct {
 	Format string `json:"format"` // csv, json, ndjson or [TextNone]
-	// Delimiter is one character, or "": a comma, and a tab for files that end in .tsv.
+	// Delimiter is one character. "": a tab for files that end in .tsv, and a comma for other files.
 	Delimiter string   `json:"delimiter,omitempty"`
 	NoHeader  bool     `json:"no_header,omitempty"`
 	Nulls     []string `json:"nulls,omitempty"`
@@ -207,8 +207,8 @@ type Task struct {
 	// PreviousRows is the number of rows of the partition's visible output when the run was planned.
 	// Nil: there was none, or the asset has no checks.
 	PreviousRows *int64 `json:"previous_rows,omitempty"`
-	// Past contains, for each check of the kind anomaly, the earlier values that it compares the new value with, the
-	// newest last. Season is the day of the week of the partition, for checks that compare only values of the same day
+	// Past contains, for each check of the kind anomaly, the earlier values with which the check compares the new value,
+	// the newest last. Season is the day of the week of the partition. Some checks compare only values of the same day
 	// of the week.
 	Past   map[string][]int64 `json:"past,omitempty"`
 	Season string             `json:"season,omitempty"`
@@ -273,12 +273,12 @@ type Asset struct {
 	HeartbeatTimeoutSec int32
 	// Keep says which superseded versions of the asset's partitions to keep.
 	Keep Keep
-	// Publish says how the outputs are published. Nil: they are not.
+	// Publish says how the outputs are published. Nil: they are not published.
 	Publish *Publish `json:"publish,omitempty"`
 	// Code is the fingerprint of everything that affects the bytes of the asset's outputs. Empty:
 	// unknown.
 	Code string
-	// Text has the parts of the code that are not in Work.
+	// Text contains the parts of the code that are not in Work.
 	Text Text
 	// File declares the asset. Its path is relative to the project.
 	File string

@@ -11,8 +11,8 @@ import (
 )
 
 // The first partitions of an asset may have windows that reach to periods before the declared start of an upstream
-// asset, and the last ones to periods after its end. If the start moves, these partitions read other periods, and only
-// these. So their code also covers the starts or the ends of the assets that they read through windows.
+// asset, and the last ones to periods after its end. If the start or the end moves, only these partitions read other
+// periods than before. So only their code covers the starts or the ends of the assets that they read through windows.
 
 // Windows are the dependencies that an asset reads through windows. Its code does not cover their declared ranges.
 type Windows []window
@@ -22,7 +22,7 @@ type window struct {
 	reads *space.Reader
 }
 
-// Clip says which windows of a partition are cut off.
+// Clip says at which ends the windows of a partition are cut off by the declared range of an upstream asset.
 type Clip uint8
 
 // Values of [Clip].
@@ -30,7 +30,7 @@ const (
 	ClipStart Clip = 1 << iota // a window begins before the declared start
 	ClipEnd                    // a window ends after the declared end
 
-	clips = ClipStart + ClipEnd + 1 // the number of values
+	clips = ClipStart + ClipEnd + 1 // the number of values of Clip
 )
 
 // Windows returns the dependencies that an asset reads through windows, without those that only its checks read.

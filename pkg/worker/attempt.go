@@ -173,8 +173,8 @@ func (a *attempt) run(ctx context.Context) answer {
 	return answer{status: a.report(ctx, f)}
 }
 
-// encodeAnswer encodes the end for the response to the delivery. If the response is lost, the queue redelivers the
-// task. Such tasks are short, so little work is lost.
+// encodeAnswer encodes the report of the end for the response to the delivery. If the response is lost, the queue
+// redelivers the task. Such tasks are short, so little work is lost.
 func (a *attempt) encodeAnswer(ctx context.Context, f *contract.Finished) (report []byte, ok bool) {
 	report, err := json.Marshal(f)
 	if err != nil {
@@ -532,8 +532,8 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	return http.StatusInternalServerError
 }
 
-// errorOnly returns a report of a failure without details, results and log. Without this report, the control plane would
-// take the attempt for lost, and repeat it.
+// errorOnly returns a report of a failure without details, results and log. Without this report, the control plane
+// would treat the attempt as lost, and repeat it.
 func errorOnly(f *contract.Finished) *contract.Finished {
 	return &contract.Finished{
 		AttemptID: f.AttemptID, WorkerID: f.WorkerID, Outcome: f.Outcome, StartedAt: f.StartedAt, CompletedAt: f.CompletedAt,

@@ -375,9 +375,9 @@ func (r *checkRun) auditCells(ctx context.Context, checks []*quality.Check) ([]e
 	return merged, nil
 }
 
-// mergeResult adds the result of a check of one partition to the result of the batch. The batch has the result of the
-// first partition that did not pass. If all partitions passed, it has the result of the first one. The number of
-// failing rows is the sum over all partitions.
+// mergeResult adds the result of a check of one partition to the result of the batch. The result of the batch is the
+// result of the first partition that did not pass. If all partitions passed, it is the result of the first one. The
+// number of failing rows is the sum over all partitions.
 func mergeResult(to, result *event.CheckResult, key string, failing *int) {
 	sum := to.Failing + result.Failing
 	if !result.Passed {
@@ -395,8 +395,8 @@ func mergeResult(to, result *event.CheckResult, key string, failing *int) {
 	to.Failing, to.Measured, to.Season, to.Metric = sum, nil, "", ""
 }
 
-// failedBefore reports whether a check failed for an earlier partition of the batch. If so, the batch keeps the
-// sample of that partition.
+// failedBefore reports whether a check failed for an earlier partition of the batch. In this case, the sample of that
+// partition is kept.
 func (r *checkRun) failedBefore(check string) bool {
 	return slices.ContainsFunc(r.first, func(e event.CheckResult) bool { return e.Name == check && !e.Passed })
 }

@@ -338,8 +338,8 @@ func (b *binder) defineDeclared(ctx context.Context, asset *plan.Asset) error {
 	return b.define(ctx, &schema{asset: asset}, columns)
 }
 
-// define creates an empty table for an asset, with the types that a Parquet file returns. If a
-// column cannot be stored in a file, the asset stays unknown.
+// define creates an empty table for an asset. Its columns have the types that DuckDB returns when it reads them from
+// a Parquet file. If a column cannot be stored in a file, the asset stays unknown.
 func (b *binder) define(ctx context.Context, s *schema, columns []resultColumn) error {
 	if !b.read[s.asset.Key.SQL()] {
 		return nil
@@ -368,7 +368,7 @@ func (b *binder) define(ctx context.Context, s *schema, columns []resultColumn) 
 	return nil
 }
 
-// report adds an error of a query to the problems if a run would fail with this error for every partition.
+// report adds an error of a query to the problems, if the error would occur in a run for every partition.
 func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	e, ok := asQueryError(err, s.text)
 	if !ok {

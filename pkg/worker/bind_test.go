@@ -80,8 +80,8 @@ func messages(b *worker.Bound) (texts []string) {
 func TestBindFollowsColumnsThroughQueries(t *testing.T) {
 	bound := bindAll(
 		t, t.TempDir(), nil,
-		// The columns have the types that a Parquet file returns: an enum becomes text, and a sum of integers becomes a
-		// decimal.
+		// The columns have the types that they have after a round trip through a Parquet file: an enum becomes text, and a
+		// sum of integers becomes a decimal.
 		sqlAsset("one", `SELECT 'x'::ENUM('x', 'y') AS e, sum(n) AS total, {'k': 1::HUGEINT} AS s, NULL AS nothing, 1 AS "odd ""name" FROM range(3) t(n)`),
 		sqlAsset("two", `SELECT e || 'z' AS text, total / 2 AS half, s.k, nothing, "odd ""name" FROM a.one`, "one"),
 		sqlAsset("three", "SELECT text, half\n, k.x FROM a.two", "two"),

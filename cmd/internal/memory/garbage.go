@@ -15,7 +15,8 @@ const (
 	leastPercent = 50
 	freeGarbage  = 256 << 20
 	// startPercent applies until the first collection. The runtime assumes 4 MiB of live heap at the start, so the first
-	// collection starts at 64 MiB. With 300, two collections run while a server loads its state, and free little.
+	// collection starts at 64 MiB. With 300, two collections would run while a server loads its state, and would free
+	// little.
 	startPercent = 1600
 )
 

@@ -20,7 +20,7 @@ var limits = []string{"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.l
 const unlimited = 1 << 60
 
 // Limit sets the soft memory limit of this process to 90 % of its container's memory. GOMEMLIMIT overrides it. If the
-// container has no limit, it does nothing.
+// container has no limit, Limit does nothing.
 func Limit() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return // the runtime has already applied GOMEMLIMIT

@@ -181,7 +181,7 @@ func TestExampleImageContainsItsCommands(t *testing.T) {
 }
 
 // The test executes the Dockerfile's build steps unchanged, on the files of a clone, and
-// runs the programs. Only the engine that creates an image is missing.
+// runs the programs. It creates no image, because that would need a container engine.
 func TestImagesBuildStepsProduceThePrograms(t *testing.T) {
 	if !*build {
 		t.Skip("it takes minutes: with -build, as in make images")

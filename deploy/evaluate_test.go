@@ -190,7 +190,8 @@ func (p *installation) instances(name string) map[string]map[string]cty.Value {
 	return instances
 }
 
-// variable returns an argument or its default, with defaults for the attributes that it omits.
+// variable returns the argument for a variable, or the variable's default. Attributes that the argument omits have
+// their own defaults.
 func (p *installation) variable(name string) cty.Value {
 	body := p.blocks["var."+name].Body
 	kind, defaults, diagnostics := typeexpr.TypeConstraintWithDefaults(body.Attributes["type"].Expr)

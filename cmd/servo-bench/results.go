@@ -88,8 +88,7 @@ func columns() []column {
 	}
 }
 
-// figure returns a column of numbers. Tables show three significant digits. The function get returns false if there
-// is no value.
+// figure returns a column of numbers. Tables show three significant digits. get returns false if there is no value.
 func figure(name string, get func(bench.Result) (float64, bool)) column {
 	return column{
 		Name: name,

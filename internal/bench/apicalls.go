@@ -32,7 +32,7 @@ type APIConfig struct {
 	Size    corpus.Size
 	Seed    uint64
 	Samples int // number of calls of each kind
-	// The expression in the field Only matches the names of the kinds of calls to measure; nil: all.
+	// Only limits the measurement to the kinds of calls whose names it matches; nil: all kinds are measured.
 	Only   *regexp.Regexp
 	Clock  clock.Clock
 	Logger *slog.Logger
@@ -40,7 +40,7 @@ type APIConfig struct {
 	Note func(format string, args ...any)
 }
 
-// Call is the measurement of a kind of call, in milliseconds.
+// Call holds the measured times of one kind of call, in milliseconds.
 type Call struct {
 	Name    string  `json:"call"`
 	Samples int     `json:"samples"`
@@ -48,10 +48,10 @@ type Call struct {
 	P50     float64 `json:"p50_ms"`
 	P99     float64 `json:"p99_ms"`
 	Max     float64 `json:"max_ms"`
-	Budget  float64 `json:"budget_ms"` // of P99; 0: none
+	Budget  float64 `json:"budget_ms"` // upper limit for P99; 0: none
 }
 
-// corpusStarted is the file that records the time of a corpus and its size.
+// corpusStarted is the name of the file that records the size and the seed of a corpus, and when it was written.
 const corpusStarted = "corpus.json"
 
 // API measures calls of the API on a corpus, over HTTP on the loopback interface, with an embedded server in this
@@ -155,7 +155,7 @@ type kind struct {
 	// path returns the path of the next call. The parameter answer is the answer to the previous call, or nil for the
 	// first call.
 	path func(answer map[string]any) string
-	// skip is how many calls at the beginning are not counted.
+	// skip is the number of calls at the beginning whose times are not counted.
 	skip int
 }
 

@@ -33,13 +33,13 @@ type Config struct {
 	Samples int
 	// Concurrency is the number of tasks that may execute at once.
 	Concurrency int
-	// Size is the length of W1's chain, the number of parallel tasks in W2, and the number of runs
-	// in W3; 0: as in the description.
+	// Size is the length of W1's chain, the number of parallel tasks in W2, and the number of runs in W3; 0: the size in
+	// the workload's description.
 	Size int
 	// Outputs makes each task commit an output without files, which adds a durable write.
 	Outputs bool
-	// If Deployed is set, W1, W2 and W3 on a folder first deploy a project, and run its release. The project has the
-	// assets that run, deployedAssets other assets, and schedules that are not due.
+	// If Deployed is set, measurements of W1, W2 and W3 on a folder first deploy a project, and run the release of this
+	// project. The project has the assets that run, deployedAssets other assets, and schedules that are not due.
 	Deployed bool
 	release  *release.Compiled // the deployed project
 	graph    *plan.Graph       // of its assets

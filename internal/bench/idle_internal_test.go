@@ -179,7 +179,8 @@ func requireIdle(t *testing.T, h *manualClock, stacks ...*scheduledStack) {
 	require.Equal(t, before, settle())
 }
 
-// quiet waits until nothing changes any more. It then reports whether no goroutine sleeps.
+// quiet waits until neither the store's operations nor the clock's sleepers change any more. It then reports whether
+// no goroutine sleeps on the clock.
 func quiet(t *testing.T, h *manualClock, store *cloudblob.Store) bool {
 	t.Helper()
 	const still = 5

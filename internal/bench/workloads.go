@@ -20,8 +20,8 @@ type Workload struct {
 	unit    string
 	value   func(sample) float64
 
-	// runs returns the number of runs, all of which are triggered at once. assets returns the assets of each run. Size
-	// 0 stands for the size in the description.
+	// runs returns the number of runs, all of which are triggered at once. assets returns the assets of each run. Size 0
+	// means the size in the description.
 	runs   func(size int) int
 	assets func(size int) []plan.Asset
 	// A run of size n has n*each+others tasks.
@@ -37,7 +37,7 @@ func (w Workload) MaxSize() int {
 	return (plan.MaxTasks - w.others) / w.each
 }
 
-// described returns the description of a workload with the configured changes.
+// described returns the description of a workload, followed by the settings that differ from it.
 func (cfg Config) described(w Workload) string {
 	text := w.Description
 	if w.assets == nil {

@@ -19,14 +19,13 @@ type peer struct {
 	Name, Title string
 	// Worker describes how tasks reach a worker. Durability describes how the end of a task is stored.
 	Worker, Durability string
-	// Server describes settings of the server that differ from the defaults. Settings are passed to
-	// the peer's program.
+	// Server describes how the server's settings differ from their defaults. Settings are passed to the peer's program.
 	Server   string
 	Settings map[string]string
 
 	start server.Start
-	// The peer's program: this program, which calls the function open, or a Node.js program in the
-	// folder node below the tools.
+	// If open is set, this program executes the jobs of the peer, and calls open. Otherwise the Node.js program node
+	// does.
 	open work.Open
 	node string
 	// version returns the versions of the engine and its server.

@@ -14,7 +14,8 @@ import (
 
 type version func(ctx context.Context, tools string) string
 
-// ofModule returns the version of a module of this program, followed by another version.
+// ofModule returns a function that returns the version of a Go module of this program, followed by the version from
+// beside.
 func ofModule(path string, beside version) version {
 	return func(ctx context.Context, tools string) string {
 		found := "unknown"
@@ -29,7 +30,7 @@ func ofModule(path string, beside version) version {
 	}
 }
 
-// ofPackage returns the version of a Node.js package, followed by another version.
+// ofPackage returns a function that returns the version of a Node.js package, followed by the version from beside.
 func ofPackage(folder, name string, beside version) version {
 	return func(ctx context.Context, tools string) string {
 		return packageVersion(folder, name, "")(ctx, tools) + ", " + beside(ctx, tools)

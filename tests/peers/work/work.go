@@ -58,7 +58,7 @@ func Workloads() []string { return []string{"W1", "W2", "W3", Idle} }
 // atOnce is the maximum of concurrent requests: the number of runs of W3.
 const atOnce = 200
 
-// Of returns a workload by name, with the shape in internal/bench/workloads.go. The idle workload has
+// Of returns the workload with a name, in the shape that internal/bench/workloads.go defines. The idle workload has
 // idleRuns runs.
 func Of(workload string, idleRuns int) (Job, error) {
 	job := Job{Workload: workload, Runs: 1}

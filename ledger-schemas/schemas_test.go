@@ -241,7 +241,7 @@ func shrunk(path string, released, current schema) string {
 	return ""
 }
 
-// grows reports whether the list is begins with the values of the list was.
+// grows reports whether the new list (is) begins with all values of the old list (was).
 func grows(was, is any) bool {
 	old, wasList := was.([]any)
 	now, isList := is.([]any)

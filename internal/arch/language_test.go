@@ -26,18 +26,18 @@ var forbidden = regexp.MustCompile(`(?i)\b(anew|whoever|thereby|at hand|in vain|
 var unrevised = []string{}
 
 const (
-	maxColumns  = 120 // length of a line in a document, in characters
+	maxColumns  = 120 // maximum length of a line in a document, in characters
 	maxTestName = 60
 	maxSubject  = 72
 	// Commits after this one follow the rule for subjects.
 	subjectsSince = "b7b86d2"
 )
 
-// texts are the endings of files that are checked as English. In Go files, only comments and strings are checked; in
-// all other files, every line.
+// texts are the extensions of the files whose language is checked. In Go files, only comments and strings are
+// checked; in all other files, every line.
 var texts = []string{".md", ".go", ".tf", ".yaml", ".sh", ".txtar", ".sql", ".py"}
 
-// checker is this file. Only its list of forbidden words may contain these words.
+// checker is this file. It may contain the forbidden words, but only in the variable forbidden.
 const checker = "internal/arch/language_test.go"
 
 var forbiddenList = regexp.MustCompile("(?s)\nvar forbidden = .*?`\\)\n")
@@ -118,7 +118,7 @@ func TestLanguageUnrevisedPlacesExist(t *testing.T) {
 	}
 }
 
-// eachText calls the function check for every file with text whose language has been revised.
+// eachText calls the function check for every text file outside the directories in unrevised.
 func eachText(t *testing.T, check func(path, text string)) {
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -44,13 +44,13 @@ var layers = []layer{
 		{"pkg/partcolumn", []string{"pkg/ids", "=pkg/plan", "=pkg/space"}},
 		// Reads rows of CSV and JSON, and infers their types.
 		{"pkg/textrows", nil},
-		// Predicts a run from earlier attempts. Callers read these attempts.
+		// Predicts the duration and size of a run from earlier attempts, which callers pass.
 		{"pkg/estimate", nil},
-		// Compares versions and codes of partitions with definitions.
+		// Decides which partitions are stale: compares their recorded versions and codes with the assets' definitions.
 		{"pkg/staleness", list(words, "=pkg/space", "=pkg/plan", "=pkg/state")},
-		// Divides partitions into chunks that are runs.
+		// Divides the partitions of a backfill into chunks. Each chunk is one run.
 		{"pkg/backfill", list(words, "=pkg/plan")},
-		// Selects assets of a plan, by the plan's graph.
+		// Evaluates selections of assets on the graph of a plan.
 		{"pkg/selector", list(words, "=pkg/plan")},
 		// Describes unit tests of queries as data, and compares rows.
 		{"pkg/testcase", list(words, "=pkg/plan")},
@@ -62,7 +62,7 @@ var layers = []layer{
 		{"pkg/clock", nil},
 		{"internal/latency", nil},
 		{"pkg/identity", nil},
-		// Describes metrics as data, and declares the port with which code measures.
+		// Describes metrics as data, and declares the port through which code records them.
 		{"pkg/metrics", nil},
 		{"pkg/metrics/prom", []string{"=pkg/metrics"}},
 		{"pkg/trace", nil},
@@ -128,12 +128,12 @@ var layers = []layer{
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
 		// Deletes outputs. Rows, plans and commit markers determine which ones.
 		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/merged", "pkg/snapshot")},
-		// Shows, at published places, the outputs that rows name.
+		// Maintains published places: it shows the visible outputs of assets under stable names.
 		{"pkg/publisher", list(words, "pkg/contract", "pkg/snapshot")},
 		// A worker imports the contract, but none of the packages that orchestrate workers.
 		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/space", "pkg/plan", "pkg/partcolumn", "pkg/textrows", "pkg/testcase", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source", "pkg/merged")},
 		{"pkg/query/render", nil},
-		// Commit markers record the settings that an output's files were written with.
+		// Imports pkg/contract to read commit markers: they record the settings with which an output's files were written.
 		{"pkg/query", list(words, "pkg/space", "pkg/partcolumn", "pkg/textrows", "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
 		{"pkg/query/arrowipc", []string{"=pkg/query", "=pkg/query/render"}},
 	}},
@@ -170,7 +170,7 @@ var layers = []layer{
 		{"pkg/ui", []string{"internal/httpx"}},
 		// Encodes and decodes the JSON of the API.
 		{"pkg/api/jsonpb", nil},
-		// Translates REST into calls of the same process.
+		// Translates REST requests into calls of a Connect handler in the same process.
 		{"pkg/api/rest", []string{"pkg/servov1", "=pkg/api/jsonpb"}},
 		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/contract", "pkg/plan", "pkg/selector", "pkg/calendar", "pkg/staleness", "pkg/blob", "pkg/manifest",
 			"pkg/snapshot", "pkg/query", "pkg/query/arrowipc", "pkg/query/render", "pkg/engine", "pkg/engine/view", "pkg/servov1", "pkg/servov1/servov1connect", "=pkg/api/jsonpb", "=pkg/api/rest")},
@@ -235,7 +235,7 @@ const proof = "internal/sim"
 // stable are the packages that other modules may import (ADR 069).
 var stable = []string{"pkg/event", "pkg/contract"}
 
-// words are packages that every package may import, except the packages that define ports.
+// words are the packages that define the vocabulary. All packages may import them, except those that define ports.
 var words = []string{"pkg/ids", "pkg/event"}
 
 // pure packages only compute: they use no context, clock, I/O or log.
@@ -251,14 +251,15 @@ var banned = []string{
 	"os", "os/exec", "os/signal", "path/filepath", "runtime", "syscall", "testing",
 }
 
-// heavy modules take minutes to build. Only the named packages import them, so that the tests of
-// all other packages build quickly.
+// heavy modules take minutes to build. Only the packages listed here may import them, so that the tests of all other
+// packages build quickly.
 var heavy = map[string][]string{
 	"github.com/apache/arrow-go/": {"pkg/query/arrowipc", "pkg/table/parquetfile", "pkg/worker"},
 	// Only pkg/trace/otlp sends spans. Sending needs gRPC, which the program servo must not contain. Creating spans
 	// does not need gRPC.
 	"go.opentelemetry.io/otel/exporters/": {"pkg/trace/otlp"},
-	// Code that measures receives its recorder from its caller. pkg/service tests the names and labels of metrics.
+	// Code that records metrics receives a recorder from its caller. pkg/service uses the library only in a test of the
+	// metrics' names and labels.
 	"github.com/prometheus/": {"pkg/metrics/prom", "pkg/service"},
 	// The client of Secret Manager also needs gRPC.
 	"google.golang.org/api/secretmanager/": {"pkg/secret/gcpsecret"},

@@ -20,7 +20,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// The pages of docs/reference are compared with the code in both directions.
+// These tests compare the pages of docs/reference with the code: a page must list everything that the code contains,
+// and nothing else.
 
 const reference = root + "/docs/reference/"
 
@@ -118,7 +119,7 @@ func TestReferenceListsErrorCodes(t *testing.T) {
 	code := regexp.MustCompile(`^(Code|code)[A-Z]`)
 	require.Equal(t, constants(t, "pkg/worker", code), firstCells(t, "errors.md", "### Reported by Servo's worker", "### Set by Servo", quotedCode))
 	set := append(constants(t, "pkg/fold", code), constants(t, "pkg/dispatcher", code)...)
-	// Workers also report these two codes.
+	// Workers also report these two codes, so the section about the worker lists them.
 	set = slices.DeleteFunc(set, func(c string) bool { return c == "WORKER_INTERRUPTED" || c == "STORE_UNAVAILABLE" })
 	slices.Sort(set)
 	require.Equal(t, set, firstCells(t, "errors.md", "### Set by Servo", "### Reported by commands", quotedCode))
@@ -262,7 +263,7 @@ func TestReferenceListsParameters(t *testing.T) {
 			return true
 		})
 	}
-	delete(found, "expires") // a field of callback URLs, which are opaque to callers
+	delete(found, "expires") // a parameter of callback URLs, which are opaque to callers
 	listed := firstCells(t, "http.md", "## servo dev", "", regexp.MustCompile(`[?&]([a-z_]+)=`))
 	require.Equal(t, slices.Sorted(maps.Keys(found)), listed)
 }

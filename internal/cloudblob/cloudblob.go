@@ -178,7 +178,7 @@ func (s *Store) Open(ctx context.Context, key string) (r io.ReadCloser, o blob.O
 	return &metered{ReadCloser: r, read: func(n int) { s.meter.add(key, Count{BytesOut: int64(n)}) }}, o, nil
 }
 
-// metered reports the bytes that are read.
+// metered passes the number of bytes of each Read to the function read.
 type metered struct {
 	io.ReadCloser
 	read func(n int)

@@ -12,12 +12,12 @@ type Count struct {
 	ClassA   int64 `json:"class_a"`           // create, replace, put, page of a listing
 	ClassB   int64 `json:"class_b"`           // get, open, head
 	Free     int64 `json:"free"`              // delete
-	Refused  int64 `json:"refused,omitempty"` // with [ErrTooFast]; not billed
+	Refused  int64 `json:"refused,omitempty"` // failed with [ErrTooFast]; not billed
 	BytesIn  int64 `json:"bytes_in"`
 	BytesOut int64 `json:"bytes_out"`
 }
 
-// Add returns the sum.
+// Add returns the sum of two counts.
 func (c Count) Add(d Count) Count {
 	return Count{
 		ClassA: c.ClassA + d.ClassA, ClassB: c.ClassB + d.ClassB, Free: c.Free + d.Free, Refused: c.Refused + d.Refused,
@@ -47,7 +47,7 @@ func (u Usage) Add(more Usage) {
 	}
 }
 
-// Since returns the difference from an earlier reading.
+// Since returns the requests since an earlier reading.
 func (u Usage) Since(earlier Usage) Usage {
 	since := Usage{}
 	for kind, c := range u {

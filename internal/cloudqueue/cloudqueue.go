@@ -58,8 +58,8 @@ type Queue struct {
 
 var _ queue.Queue = (*Queue)(nil)
 
-// New wraps the queue that inner returns. Inner receives a client that counts requests. The queue must deliver with
-// this client.
+// New wraps the queue that the function inner returns. New calls inner with a client that counts requests; the queue
+// must deliver its tasks with this client.
 func New(cfg Config, client *http.Client, inner func(*http.Client) queue.Queue) *Queue {
 	q := &Queue{cfg: cfg, next: map[string]time.Time{}}
 	counted := *client
@@ -112,7 +112,7 @@ func (q *Queue) call(ctx context.Context, verb, queueName, name string, do func(
 
 // Create implements [queue.Queue].
 func (q *Queue) Create(ctx context.Context, t queue.Task) error {
-	t.Turn = queue.Turn{} // the queue of a cloud ignores it
+	t.Turn = queue.Turn{} // a cloud's queue ignores turns
 	return q.call(ctx, "create", t.Queue, t.Name, func() error {
 		if q.cfg.Model.Delivery.P50 > 0 || q.cfg.Model.Every > 0 {
 			t.ScheduleTime = q.deliveryTime(t)

@@ -260,7 +260,7 @@ func task(t *rapid.T, key string, upstreams []string) event.TaskDef {
 	return def
 }
 
-// names returns a short list of names, or nil.
+// names generates a short list of names, or nil.
 func names(t *rapid.T, label string) (list []string) {
 	for range rapid.IntRange(0, 2).Draw(t, label) {
 		list = append(list, name().Draw(t, "name"))

@@ -45,9 +45,8 @@ const (
 	FailAfter               // the operation takes effect, but its answer is replaced by an error
 )
 
-// Hook selects the fault of each operation, by the key or, for List, the prefix. It is
-// called from the goroutine of the operation, before it runs. It may block to delay the
-// operation.
+// Hook selects the fault of each operation, by the key or, for List, the prefix. The store calls the hook in the
+// goroutine of the operation, before the operation runs. The hook may block to delay the operation.
 type Hook func(op Op, key string) Fault
 
 // Store injects the faults that its hook selects. Create it with [New].

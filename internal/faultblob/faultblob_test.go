@@ -18,8 +18,8 @@ func TestContractWithoutFaults(t *testing.T) {
 	blobtest.Run(t, func(*testing.T) blob.Store { return faultblob.New(memblob.New(memblob.Options{}), nil) })
 }
 
-// writes are the operations that change a store. after lists the keys that a store
-// containing "old" has after the operation.
+// writes are the operations that change a store. The field after lists the keys of the store after the operation, if
+// the store contained only "old" before.
 var writes = []struct {
 	op    faultblob.Op
 	after []string

@@ -195,8 +195,8 @@ func checkHistory(s *state.State) error {
 	return nil
 }
 
-// madeTwice reports whether another task of the same run has made a partition, which happens only in random runs. A
-// recorded value names its run only, so it may be the value of the other task.
+// madeTwice reports whether another task of the same run has materialized the same partition, which happens only in
+// random runs. A recorded value names only its run, so it may come from the other task.
 func madeTwice(s *state.State, row *state.Partition) (twice bool) {
 	s.Tasks.Ascend(state.Key2{A: row.RunID}, func(t *state.Task) bool {
 		twice = t.RunID == row.RunID && t.AssetKey == row.AssetKey && t.PartitionKey == row.PartitionKey && t.TaskKey != row.TaskKey &&

@@ -34,7 +34,7 @@ func checkStatistics(s *state.State) error {
 		case len(samples) > state.MaxSamples || len(samples) < min(len(made[asset]), state.MaxSamples):
 			return fmt.Errorf("the statistics of asset %s describe %d attempts, but %d have succeeded", asset, len(samples), len(made[asset]))
 		case len(samples) == state.MaxSamples:
-			continue // the statistics only keep the newest attempts
+			continue // the statistics keep only the newest attempts
 		}
 		for i := range samples {
 			samples[i].CPUMS, samples[i].MemoryMS = 0, 0 // rows of tasks do not contain these fields

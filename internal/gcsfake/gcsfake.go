@@ -102,7 +102,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "Provided CRC32C does not match the content.")
 		return
 	}
-	if _, err := io.Copy(io.Discard, r.Body); err != nil { // the upload is incomplete if the request breaks off
+	if _, err := io.Copy(io.Discard, r.Body); err != nil { // an error means that the upload is incomplete
 		problem(w, http.StatusBadRequest, err.Error())
 		return
 	}

@@ -14,7 +14,7 @@ func JSON(w http.ResponseWriter, status int, body any) error {
 }
 
 // Problem writes an error as a problem document (RFC 9457). The title of the document defaults to the text of its
-// status. The detail is truncated, because it may repeat what callers have sent. Problem returns an error if the
+// status. The detail is truncated, because it may quote long texts from the request. Problem returns an error if the
 // client has disconnected.
 func Problem(w http.ResponseWriter, p contract.Problem) error {
 	p.Detail = contract.Truncate(p.Detail)
@@ -41,5 +41,5 @@ func write(w http.ResponseWriter, contentType string, status int, body any) erro
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(body) //nolint:wrapcheck // callers only log it
+	return enc.Encode(body) //nolint:wrapcheck // callers only log the error
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Dist is a log-normal distribution of latencies. The zero value is no latency.
+// Dist is a log-normal distribution of latencies. The zero Dist means no latency.
 type Dist struct{ P50, P99 time.Duration }
 
 // Milliseconds returns the distribution with this median and 99th percentile.

@@ -21,7 +21,7 @@ import (
 
 // Options configure a store. The zero value is ready to use.
 type Options struct {
-	// Now returns the time that written objects get; nil means the system clock.
+	// Now returns the modification time of an object that is written; nil means the system clock.
 	Now func() time.Time
 }
 
@@ -217,8 +217,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
-// List implements [blob.Store]. It yields a snapshot of the store when the iteration
-// begins.
+// List implements [blob.Store]. It yields the objects that the store contains when the iteration begins.
 func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
 	return func(yield func(blob.Object, error) bool) {
 		if err := ctx.Err(); err != nil {
@@ -246,8 +245,8 @@ func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.
 	}
 }
 
-// page counts one request of a listing. If listed is nil, it returns a snapshot of the
-// objects.
+// page counts one request of a listing. If listed is nil, page returns a snapshot of the objects; otherwise it
+// returns listed.
 func (s *Store) page(listed *btree.Map[string, stored]) *btree.Map[string, stored] {
 	s.mu.Lock()
 	defer s.mu.Unlock()

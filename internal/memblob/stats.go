@@ -26,7 +26,7 @@ func (s Stats) Writes() int64 { return s.Creates + s.Replaces + s.Puts + s.Lists
 // Reads returns the number of requests in the cheaper class. Deletions are free.
 func (s Stats) Reads() int64 { return s.Gets + s.Heads }
 
-// Sub returns the difference from an earlier reading.
+// Sub returns the requests since an earlier reading.
 func (s Stats) Sub(earlier Stats) Stats {
 	return Stats{
 		Creates:      s.Creates - earlier.Creates,

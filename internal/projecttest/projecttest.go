@@ -53,7 +53,7 @@ func parse(sql string) project.Parsed {
 		switch {
 		case ref.Schema != "":
 			ref.Offset = m[4]
-		case ref.Catalog != "": // one dot: the catalog group matched the schema
+		case ref.Catalog != "": // the name has one dot: the group for the catalog matched the schema
 			ref.Catalog, ref.Schema, ref.Offset = "", ref.Catalog, m[2]
 		}
 		if ref.Catalog != "" {

@@ -12,9 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// RunFar checks names, limits and deduplication of a queue that may have been used before. The test cannot receive the
-// deliveries of this queue. So its tasks are due in an hour or later, and are deleted at the end. Nonce makes their
-// names unique.
+// RunFar checks names, limits and deduplication of a queue whose deliveries the test cannot receive, and which may
+// have been used before. The tasks that RunFar creates are due in an hour or later, and RunFar deletes them at the
+// end. Nonce makes their names unique.
 func RunFar(t *testing.T, q queue.Queue, queueName, nonce string) {
 	t.Helper()
 	task := func(name string) queue.Task {

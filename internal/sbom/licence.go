@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// standardLibrary is the module path that stands for Go's standard library.
+// standardLibrary is the module path under which this command lists Go's standard library.
 const standardLibrary = "std"
 
 // module is a module that a program contains.

@@ -41,7 +41,7 @@ func fill(t *rapid.T, v reflect.Value, label string) {
 	}
 }
 
-// Row returns a list with one row of a table. Its columns are zero.
+// Row returns a list with one row of a table. All columns of the row have their zero values.
 func Row(d *state.Declaration) any {
 	var text strings.Builder
 	text.WriteString(`[{"row_seq":0`)

@@ -166,7 +166,7 @@ func (fx *fixture) requireComplete() {
 	}
 }
 
-// neighbor returns an id that differs in the last character.
+// neighbor returns an id that differs from the given id only in the last character.
 func neighbor(id string) string {
 	if id[25] == 'Z' {
 		return id[:25] + "Y"

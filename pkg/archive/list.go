@@ -20,8 +20,8 @@ type Range struct {
 // List yields the entries of ledger and archive in ascending order, each once. Only
 // archived entries have Data. List ends after an error.
 //
-// List first reads all names in the ledger. An entry that leaves the ledger later is found by its name, or in the
-// archive.
+// List first reads all names in the ledger. If an entry leaves the ledger during the iteration, List still yields it:
+// it knows the name, or it finds the entry in the archive.
 func (r *Reader) List(ctx context.Context, in Range) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		m := &merge{ctx: ctx, reader: r, in: in}

@@ -110,8 +110,8 @@ func (r *Reader) keep(f *file) {
 }
 
 // archived returns the data of an archived entry. It searches the files of the entry's day that start at or before the
-// entry, from the last to the first. Only one caller at a time searches. Other callers wait until it has read the file,
-// or until their context ends.
+// entry, from the last to the first. Only one caller at a time searches. Other callers wait until the search has
+// ended, or until their own context ends.
 func (r *Reader) archived(ctx context.Context, entry string) (data []byte, ok bool, err error) {
 	select {
 	case r.busy <- struct{}{}:

@@ -1,10 +1,10 @@
 // Package automator makes the decisions that the fold cannot make by itself: it plans requested runs, asks the
 // calendar for the instants of schedules, and defines the schedules of a release. This package is not a stable API.
 //
-// An automator runs beside the dispatcher and keeps no state that must survive. It finds its work in the projections,
-// and every event that it appends names the state that it saw. The id of the run that a request starts is derived
-// from the request. So each piece of work takes effect only once, even if two automators do it at the same time, or
-// one repeats it after a crash.
+// An automator runs beside the dispatcher and keeps no state that must survive a restart. It finds its work in the
+// projections, and every event that it appends names the state that it saw. The id of the run that a request starts
+// is derived from the request. So each piece of work takes effect only once, even if two automators do it at the same
+// time, or one repeats it after a crash.
 package automator
 
 import (

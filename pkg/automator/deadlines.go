@@ -114,7 +114,7 @@ func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *s
 	if since != 0 {
 		late = slices.DeleteFunc(late, func(key string) bool {
 			made := snap.State.Partitions.Get(state.Key2{A: row.AssetKey, B: key})
-			return made != nil && made.MaterializedAt > since // it may be stale already
+			return made != nil && made.MaterializedAt > since // has a new output, which may be stale
 		})
 	}
 	if item.Verdict = event.DeadlineMet; len(late) > 0 {
@@ -134,8 +134,8 @@ func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *s
 // maxMissing is the maximum number of partitions of one asset that an event lists.
 const maxMissing = 500
 
-// evaluations caches the staleness of a snapshot's partitions, by the time at which it is evaluated. The zero time
-// stands for now.
+// evaluations caches the staleness of a snapshot's partitions, by the time for which it is evaluated. The zero time
+// means the current time.
 type evaluations map[time.Time]*staleness.Evaluation
 
 // missing returns the partitions of a period that are missing or stale.

@@ -26,7 +26,7 @@ type project struct {
 	sha     string
 	release *release.Release
 	code    *release.Code
-	graph   *plan.Graph // of the code's assets, or nil if planning reports a problem of the graph
+	graph   *plan.Graph // the assets of code; nil if planning reports a problem of the graph
 	catalog *selector.Catalog
 }
 
@@ -39,7 +39,7 @@ func newProject(sha string, r *release.Release, code *release.Code) *project {
 // evaluate returns the evaluation of staleness of the project's assets on a snapshot.
 func (p *project) evaluate(ctx context.Context, snap *snapshot.Snapshot, now time.Time) (*staleness.Evaluation, error) {
 	if p.graph == nil {
-		return engine.Staleness(ctx, snap, p.code.Assets, now) // which returns the problem of the graph
+		return engine.Staleness(ctx, snap, p.code.Assets, now) // Staleness returns the problem of the graph
 	}
 	return engine.Evaluate(ctx, snap, p.graph, now), nil
 }
@@ -69,7 +69,7 @@ func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *stat
 	}
 	cause := refusal(err)
 	if cause.Code == plan.CodeMissingInput {
-		cause.Retryable = snap.State.LiveRuns() > 0 // which may make the input
+		cause.Retryable = snap.State.LiveRuns() > 0 // a live run may materialize the input
 	}
 	if ofChunk && cause.Code == fold.DocumentDamaged {
 		cause.Retryable = false // pause the backfill until a person restores the document and resumes it
@@ -115,9 +115,10 @@ func (a *Automator) start(ctx context.Context, snap *snapshot.Snapshot, row *sta
 	return a.engine.StartRequest(ctx, planned)
 }
 
-// planning is the share of the automator's memory for plans that a request reserves while it is planned. Until the
-// run has started, a plan of at least largePlan tasks keeps the whole share, and a smaller plan keeps less. So only a
-// few requests are planned at the same time, but many small runs can start in the same ledger entry.
+// planning is the share of the memory for plans that the automator reserves for a request while it plans the request.
+// After planning, a plan of at least largePlan tasks keeps the whole share until its run has started; a smaller plan
+// keeps less. So only a few requests are planned at the same time, but many small runs can start in the same ledger
+// entry.
 const (
 	planning  = starting / parallel
 	largePlan = 10_000

@@ -99,7 +99,7 @@ func TestAttemptsRepeatUnchangedWorkLater(t *testing.T) {
 }
 
 // In an earlier version, the fold asked for an instant that was still waiting for its jitter, and the calendar answered
-// that the instant was not due. The two appended several events a second until the instant was due.
+// that the instant was not due. Fold and automator appended several events a second until the instant was due.
 func TestChangeOfScheduleDoesNotWaitForJitter(t *testing.T) {
 	w := foldtest.New(t)
 	spec := event.Schedule{Name: "nightly", EverySec: 3600, JitterSec: 3000, Run: event.RunSpec{All: true}}

@@ -28,7 +28,7 @@ const oversize = 4
 type Options struct {
 	// Size is the number of partitions of a chunk; 0: a default.
 	Size int
-	// Newest puts the newest partitions into the first chunks instead of the oldest.
+	// Newest puts the newest partitions, not the oldest, into the first chunks.
 	Newest bool
 	// Form is the form in which errors name the options of the request.
 	Form plan.Form
@@ -249,8 +249,8 @@ func (s *splitter) pairs(asset *plan.Asset, dep ids.AssetKey, keys []string, own
 	return pairs, false, nil
 }
 
-// join links the cells of pairs. If a tree of linked cells would become larger than a chunk may be, join links
-// none of them and returns false.
+// join links the cells of pairs. If a tree of linked cells would become larger than a chunk may be, join links no
+// cells and returns false.
 func (s *splitter) join(pairs [][2]int32) bool {
 	before := slices.Clone(s.parents)
 	for _, pair := range pairs {

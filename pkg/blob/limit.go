@@ -27,8 +27,8 @@ func Get(ctx context.Context, s Store, key string, limit int64) ([]byte, Object,
 // CheckSize returns a [*TooLargeError] if size exceeds the limit of the current [Get].
 // Every [Store] calls it in its Get method before it reads.
 //
-// The context carries the limit, like a deadline. It applies to one call; stores that wrap
-// another store pass it on.
+// The context carries the limit, like a deadline. The limit applies to one call of Get; stores that wrap another
+// store pass the context on.
 func CheckSize(ctx context.Context, key string, size int64) error {
 	if limit, ok := ctx.Value(limitKey{}).(int64); ok && size > limit {
 		return &TooLargeError{Key: key, Size: size, Limit: limit}

@@ -9,7 +9,7 @@ import (
 // MaxCron is the maximum length of a cron expression in bytes.
 const MaxCron = 256
 
-// cron is a parsed cron expression. The bit n of a set stands for the value n.
+// cron is a parsed cron expression. Bit n of a set is 1 if the field matches the value n.
 type cron struct {
 	minutes, hours, days, months, weekdays uint64
 	// everyHour, anyDay and anyWeekday: the field is * or */1.
@@ -192,8 +192,8 @@ func (p *parser) countFields(fields []part) bool {
 	return false
 }
 
-// checkDates rejects expressions that match no date in 28 years. After 28 years, dates have the same
-// weekdays again, so a longer search would find nothing.
+// checkDates rejects expressions that match no date in 28 years. After 28 years, dates fall on the same weekdays
+// again, so a longer search would find nothing.
 func (p *parser) checkDates(c *cron, fields []part) {
 	const first, days = 10957, 28*365 + 7 // 2000-01-01
 	for n := int64(first); n < first+days; n++ {

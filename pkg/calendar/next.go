@@ -15,7 +15,7 @@ func (s *Schedule) Next(after time.Time) (time.Time, bool) {
 	return time.Unix(at, 0).UTC(), ok
 }
 
-// next returns the first tick at a whole second after the given one.
+// next works like Next, but takes and returns Unix seconds.
 func (s *Schedule) next(after int64) (int64, bool) {
 	from := max(after+1, s.start)
 	if s.cron == nil {
@@ -96,7 +96,7 @@ func (s *Schedule) between(after, through int64, limit int) (ticks []time.Time, 
 	limit = max(limit, 0)
 	if total := s.count(after, through); total > int64(limit) {
 		dropped = total - int64(limit)
-		// No two ticks share an instant, so for some instant exactly limit ticks are later.
+		// Ticks have distinct instants, so there is an instant after which exactly limit ticks remain: find it.
 		skip := sort.Search(int(through-max(after, firstInstant)), func(n int) bool {
 			return s.count(max(after, firstInstant)+int64(n), through) <= int64(limit)
 		})

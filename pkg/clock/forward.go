@@ -11,9 +11,9 @@ import (
 const Tolerance = 5 * time.Minute
 
 // Forward is a machine's clock that never runs back by more than [Tolerance]. If the
-// machine's clock is set back, Forward continues from the last time that it returned. It is for state whose only
-// clock is the machine's. Times that were recorded while the clock was ahead are then still in the past, so that
-// garbage collection and timeouts continue.
+// machine's clock is set back, Forward continues from the last time that it returned. It is for state that is dated
+// only by this machine's clock. Times that were recorded while the clock was ahead are then still in the past, so
+// that garbage collection and timeouts continue.
 type Forward struct {
 	clock Clock
 
@@ -32,8 +32,8 @@ func (f *Forward) Now() time.Time {
 	return f.now()
 }
 
-// now implements Now; the caller holds the lock. It drops the monotonic reading, because with this
-// reading a clock that was set back seems to continue.
+// now implements Now; the caller holds the lock. It drops the monotonic reading: comparisons with this reading would
+// not show that the clock was set back.
 func (f *Forward) now() time.Time {
 	now := f.clock.Now().Round(0).Add(f.lead)
 	if behind := f.last.Sub(now); behind > Tolerance {

@@ -128,8 +128,7 @@ type Finished struct {
 	Output            *event.Output       `json:"output,omitempty"`
 	MaterializationID string              `json:"materialization_id,omitempty"`
 	CheckResults      []event.CheckResult `json:"check_results,omitempty"`
-	// CodeChanged means that the task may have executed other code than the plan's. Its output then
-	// counts as stale.
+	// CodeChanged means that the task may have executed other code than the plan's. Its output is then stale.
 	CodeChanged bool             `json:"code_changed,omitempty"`
 	Metrics     map[string]int64 `json:"metrics,omitempty"`
 	// Log is the whole log of a task that has printed little. Such a log is not stored as an object.
@@ -259,8 +258,8 @@ func (m *CommitMarker) Cell(partitionKey string) *CommitMarker {
 	return nil
 }
 
-// cell returns the marker of one partition as if it were an output of its own. The parameter first is the position of
-// its first file.
+// cell returns the marker of one partition as if the partition were an output of its own. The parameter first is the
+// position of its first file.
 func (m *CommitMarker) cell(i, first int) *CommitMarker {
 	c, one := &m.Cells[i], *m
 	folder := ids.PartitionSegment(c.PartitionKey) + "/"

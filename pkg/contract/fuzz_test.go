@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// requireSound checks a decoder: an accepted body survives a round trip, and a rejected one
-// returns a bounded [contract.FieldError].
+// requireSound checks a decoder: an accepted body survives a round trip, and a rejected body results in a
+// [contract.FieldError] of limited length.
 func requireSound[T any](t *testing.T, data []byte, decode func([]byte) (*T, error)) {
 	t.Helper()
 	v, err := decode(data)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// LogEnd is the number of bytes that a long log keeps at its beginning, and also at its end.
+// LogEnd is the number of bytes that are kept at each end of a long log.
 const LogEnd = 5 << 20
 
 // omitted is the line that replaces omitted text.

@@ -32,8 +32,8 @@ var (
 const MinSecret = 32
 
 // Keyring contains the secrets that sign envelopes and callback URLs. To rotate the secret,
-// add the new one in every process, then make it current. Remove the old one when the last
-// URL that it signed has expired (seven days).
+// add the new one in every process, then make it current. Remove the old one when the last URL that it signed has
+// expired, which takes seven days.
 type Keyring struct {
 	// Current is the id of the key that signs.
 	Current string
@@ -105,7 +105,7 @@ func Seal(env *Envelope, keys Keyring, expiresAt event.Time) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode envelope: %w", err)
 	}
-	// The names of auth are sorted, and signature is the last one.
+	// The fields of auth are sorted by name, and signature is the last one.
 	return slices.Insert(canonical, end-1, []byte(`,"signature":"`+env.Auth.Signature+`"`)...), nil
 }
 

@@ -6,8 +6,9 @@ import (
 	"fmt"
 )
 
-// Without describes the upstream tasks of a task that did not succeed. It is the base64url text, without padding, of the
-// first 6 bytes of the SHA-256 of each task key: 10,000 tasks take 80,000 bytes. "": every upstream succeeded.
+// Without says which upstreams of a task did not succeed. It contains the first 6 bytes of the SHA-256 of each of
+// their task keys, as base64url text without padding: 10,000 tasks take 80,000 bytes. "" means that every upstream
+// succeeded.
 type Without string
 
 // UnknownWithout means that the sender does not say which upstreams did not succeed, because there are too many, or
@@ -17,7 +18,7 @@ const UnknownWithout Without = "*"
 const (
 	// MaxWithout is the maximum number of tasks that [WithoutTasks] describes.
 	MaxWithout = 10_000
-	// withoutBytes is how many bytes of a hash describe a task. Two keys of 200,000 tasks have the same hash with a
+	// withoutBytes is how many bytes of a hash describe a task. Among 200,000 tasks, two keys have the same hash with a
 	// probability of 1 in 14,000.
 	withoutBytes = 6
 )

@@ -18,7 +18,7 @@ const UnsupportedEvery = time.Hour
 // While tasks hold slots, the result is the current time: a worker or queue may lose a task at any time, and the
 // report of a task may be in an entry of which the compactor was not notified. Otherwise all live work waits for
 // timers, and the result is shortly after the first timer. Runs that wait for neither a task nor a timer wait for
-// people.
+// people, and need no sweep.
 //
 // Attention reads every timer, except while tasks hold slots.
 func Attention(s *state.State, now event.Time) (at event.Time, ok bool) {

@@ -33,8 +33,8 @@ func (a Automation) Empty() bool {
 	return a.Define == nil && len(a.Wanted) == 0 && len(a.Deadlines)+len(a.Misses) == 0 && len(a.Pending) == 0
 }
 
-// Automate returns the work of a state, at most limit schedules, limit deadlines, limit missed deadlines and
-// limit requests. It reads indexes only.
+// Automate returns the work of a state: at most limit rows of each kind (schedules, deadlines, missed deadlines and
+// requests). It reads only indexes.
 func Automate(s *state.State, limit int) Automation {
 	a := Automation{Define: s.SchedulesPending()}
 	if s.WantedCount() > 0 {

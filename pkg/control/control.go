@@ -145,8 +145,8 @@ func Timers(s *state.State, now event.Time) []Action {
 	return actions
 }
 
-// hop returns the time of the next hop of a timer that is further ahead than a queue can
-// schedule, else 0.
+// hop returns the time of the next hop of a timer that is further ahead than a queue can schedule. For any other
+// timer, it returns 0.
 func hop(row *state.Timer, now event.Time) event.Time {
 	if row.FireAt.Sub(now) <= maxSchedule {
 		return 0

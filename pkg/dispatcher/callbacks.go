@@ -499,7 +499,7 @@ func (d *Dispatcher) serveFire(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
-	if err := d.cfg.Appender.Flush(ctx); err != nil { // a heartbeat may be lingering
+	if err := d.cfg.Appender.Flush(ctx); err != nil { // a heartbeat may still linger
 		return err
 	}
 	now := event.At(d.cfg.Clock.Now())

@@ -1,9 +1,9 @@
 // Package dispatcher executes the actions of the controllers, and receives the reports of workers
 // and the calls of the queue. This package is not a stable API.
 //
-// A dispatcher keeps no state that must survive. The controllers derive a lost action again from the projections. An
-// action that is executed twice finds the queue task that it created the first time, because the name of the task is
-// derived from the action.
+// A dispatcher keeps no state that must survive a restart. The controllers derive a lost action again from the
+// projections. An action that is executed twice finds the queue task that it created the first time, because the name
+// of the task is derived from the action.
 package dispatcher
 
 import (
@@ -59,8 +59,7 @@ type Config struct {
 	WorkerKeys contract.Keyring
 	// FairQueue is the fair queue that dispatchers of several domains share. Nil: no queueing.
 	FairQueue *FairQueue
-	// InProcessQueue reports that the queue runs in this process and calls Prepare before each
-	// delivery.
+	// InProcessQueue is true if the queue runs in this process and calls Prepare before each delivery.
 	InProcessQueue bool
 	// WorkerURL returns the address of the workers that execute the tasks of a queue.
 	WorkerURL func(queue string) string

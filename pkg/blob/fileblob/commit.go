@@ -132,7 +132,7 @@ func (s *Store) commitAll(batch []*change) error {
 		return nil
 	}
 	if err := s.log(ready); err != nil {
-		s.pruneAll(batch) // the folders that were created for these changes
+		s.pruneAll(batch) // removes the folders that were created for these changes
 		return err
 	}
 	var failed error

@@ -18,8 +18,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// crashTest is two stores on one directory. They execute one operation at a time, are
-// killed, get errors, and lose power.
+// crashTest runs two stores on one directory. The stores execute one operation at a time. The test kills them,
+// injects errors, and simulates power losses.
 type crashTest struct {
 	t      *testing.T
 	random *rand.Rand

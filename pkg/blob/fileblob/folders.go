@@ -11,8 +11,8 @@ import (
 )
 
 // openFile opens a file or a folder without following links out of the store. It tries openBeneath first, which takes
-// one system call; [os.Root] opens every folder on the way. If openBeneath fails for any reason but a missing file,
-// openFile returns the result of os.Root.
+// one system call; [os.Root] opens every folder on the way. If openBeneath fails for any reason other than a missing
+// file, openFile returns the result of os.Root.
 func (s *Store) openFile(name string, flags int) (*os.File, error) {
 	if s.dirFile != nil {
 		f, err := s.sys.openBeneath(s.dirFile, name, flags)

@@ -24,8 +24,7 @@ type journal struct {
 	file   *os.File // nil if closed
 	header header
 	status status
-	// opened is true once this process has verified that the journal is of this boot, or
-	// has started it.
+	// opened is true after this process has started the journal, or has verified that it belongs to this boot.
 	opened bool
 	// rotating is true while this process flushes an old journal's files.
 	rotating bool
@@ -57,8 +56,8 @@ func (s *Store) enter() error {
 	return s.catchUp()
 }
 
-// catchUp handles a journal that changed: another process has started a new one or died
-// while it changed the directory, a flush has failed, or the machine has restarted.
+// catchUp opens the journal if this process cannot continue with the journal that it knows: another process has
+// started a new one or has died while it changed the directory, a flush has failed, or the machine has restarted.
 func (s *Store) catchUp() error {
 	j := s.journal
 	if err := j.close(); err != nil {
@@ -83,7 +82,7 @@ func (s *Store) catchUp() error {
 		logs[newest].end = j.status.end
 	}
 	if !ofThisBoot {
-		j.status = status{} // the status is of another boot, and not trusted
+		j.status = status{} // the status is from another boot, so it is not trusted
 	}
 	for _, l := range logs {
 		j.status.last = max(j.status.last, l.header.last)

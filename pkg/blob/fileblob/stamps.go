@@ -29,7 +29,7 @@ func (s *stamps) next(old int64) int64 {
 	defer s.mu.Unlock()
 	tick := int64(s.tick)
 	next := max(s.now().UnixNano(), s.last+tick, old+tick)
-	s.last = next - next%tick // still greater than both
+	s.last = next - next%tick // still greater than old and s.last
 	return s.last
 }
 

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootID returns the id of the boot session. The boot time would not do: it changes when the clock is set.
+// bootID returns the id of the boot session. The boot time is not suitable: it changes when the clock is set.
 func bootID() string {
 	id, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {

@@ -36,7 +36,8 @@ func (s *Store) stage(data []byte) (*temp, error) {
 	})
 }
 
-// stageFrom is stage for a stream. It keeps the content in memory if the journal needs it.
+// stageFrom writes the content of a stream to a temporary file. If the content is small enough for the journal,
+// stageFrom also keeps it in memory.
 func (s *Store) stageFrom(r io.Reader) (*temp, error) {
 	t := &temp{store: s, name: rand.Text()}
 	sum, kept := crc32.New(castagnoli), &prefix{limit: int(s.limits.inline)}

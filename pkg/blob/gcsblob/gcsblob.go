@@ -155,9 +155,9 @@ func (s *Store) write(ctx context.Context, verb, key string, data []byte, o *sto
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	w := o.NewWriter(ctx)
-	w.ChunkSize = 0 // one request, and no buffer of 16 MiB
+	w.ChunkSize = 0 // send one request, without a buffer of 16 MiB
 	w.CRC32C, w.SendCRC32C = blob.CRC32C(data), true
-	w.ContentType = "application/octet-stream" // otherwise the client guesses it from the content
+	w.ContentType = "application/octet-stream" // otherwise the client guesses the type from the content
 	_, err := io.Copy(w, bytes.NewReader(data))
 	if closed := w.Close(); closed != nil || err != nil {
 		return blob.Object{}, s.failed(ctx, verb, key, errors.Join(closed, err), unmet)
@@ -177,7 +177,7 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, blob.Object, error
 		if err := s.bounded(ctx, key, o.Size); err != nil {
 			return nil, blob.Object{}, errors.Join(err, r.Close())
 		}
-		data, err := io.ReadAll(r) // verifies the checksum at the end
+		data, err := io.ReadAll(r) // the reader verifies the checksum at the end
 		if err = errors.Join(err, r.Close()); err == nil {
 			o.Size, o.CRC32C = int64(len(data)), blob.CRC32C(data)
 			return data, o, nil
@@ -262,7 +262,7 @@ func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
 	return describe(attrs), nil
 }
 
-// clockKey is a key that is never written.
+// clockKey is a key that is never written. Now requests it.
 const clockKey = "servo-asks-for-the-time"
 
 // Now implements [blob.Clock] with the Date header of a response. The client exposes the header only for errors, so

@@ -247,7 +247,7 @@ type order struct {
 	control.Action
 	token    string // the causal token: events of the execution sort after it
 	revision int64  // published, and at least as new as the action's source
-	// without describes the upstreams of a dispatched task that did not succeed.
+	// without says which upstreams of a dispatched task did not succeed.
 	without contract.Without
 	// traceparent and tracestate identify the span of the dispatch. "": no span.
 	traceparent, tracestate string
@@ -265,12 +265,12 @@ func (d *Dispatcher) orders(snap *snapshot.Snapshot, actions []control.Action) [
 	return orders
 }
 
-// without describes the upstreams of a dispatched task that did not succeed. All of them have ended, unless a rebuild
-// from the bare ledger has adopted the task.
+// without says which upstreams of a dispatched task did not succeed. All upstreams have ended, unless a rebuild from
+// the bare ledger has adopted the task.
 func without(s *state.State, row *state.Dispatch) contract.Without {
 	t := s.Tasks.Get(state.Key2{A: row.RunID, B: row.TaskKey})
 	switch {
-	case t == nil || t.DepsSatisfied == t.DepsTotal: // without a task, the dispatch is outdated
+	case t == nil || t.DepsSatisfied == t.DepsTotal: // if there is no task, the dispatch is outdated
 		return ""
 	case t.DepsResolved < t.DepsTotal:
 		return contract.UnknownWithout
@@ -423,7 +423,8 @@ func (d *Dispatcher) prepare(ctx context.Context, row *state.Dispatch, o order) 
 	case problem != nil && problem.Status == http.StatusConflict:
 		return nil, false, nil
 	}
-	// After any other problem, such as an unreachable store, the worker asks and gets the error.
+	// Any other problem, such as an unreachable store, does not prevent the delivery: the worker asks before it starts,
+	// and gets the error.
 	body, err = d.sealed(env)
 	return body, err == nil, err
 }

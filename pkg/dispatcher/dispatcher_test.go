@@ -185,8 +185,8 @@ func TestINV5NoLostWork(t *testing.T) {
 	})
 }
 
-// This test fails if the repairs of several tasks without a queue task count as one repair, because they all name the
-// same missing queue task "".
+// This test fails if the repairs of several tasks without a queue task are treated as one repair, because all of them
+// name the queue task "".
 func TestSweepRestoresAllLostRows(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c"))
@@ -217,7 +217,7 @@ func (s *spool) remember(t *testing.T, name string) {
 	require.NoError(t, s.Delete(t.Context(), queueName, name))
 }
 
-// loseRow publishes a revision without a row of the outbox. The fold never does that.
+// loseRow publishes a revision from which the given row of the outbox is missing. The fold never does that.
 func (w *fixture) loseRow(row *state.Dispatch) {
 	w.t.Helper()
 	m, err := w.manifests.Load(w.t.Context())
@@ -277,7 +277,7 @@ func TestHandOverSkipsInFlightActions(t *testing.T) {
 	require.Len(t, w.dispatches(), 2)
 	require.Len(t, appended[*event.DispatchEnqueued](w), 2)
 
-	// A hand-over repeats the action as soon as Reconcile would.
+	// A hand-over repeats the action as soon as Reconcile would repeat it.
 	w.pass(control.PendingAge)
 	require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
 	require.Len(t, w.dispatches(), 2)

@@ -45,7 +45,7 @@ type tenantQueue struct {
 
 type waiter struct {
 	granted chan struct{}
-	at      time.Time // when the turn begins, once granted
+	at      time.Time // when the turn begins; set when it is granted
 }
 
 // NewFairQueue returns a fair queue with at most parallel turns at once and rate turns a second. A

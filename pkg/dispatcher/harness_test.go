@@ -86,7 +86,7 @@ type fixture struct {
 	mu      sync.Mutex
 	durable []event.Payload // appended payloads, in order
 	pending []compactor.Entry
-	// unmarked: workers report successes without creating the commit marker.
+	// unmarked makes workers report successes without creating the commit marker.
 	unmarked bool
 	reads    map[string]int // reads of the dispatcher's store, by the first part of the key
 }

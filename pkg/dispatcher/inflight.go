@@ -16,8 +16,8 @@ type inFlight struct {
 	swept event.Time
 }
 
-// busy stands for the time of an action that is still executing. Such an action does not expire, because it may wait
-// in the fair queue for a long time.
+// busy is recorded instead of a time while an action executes. Such an action does not expire, because it may wait in
+// the fair queue for a long time.
 const busy = event.Time(-1)
 
 func newInFlight() *inFlight { return &inFlight{taken: map[string]event.Time{}} }

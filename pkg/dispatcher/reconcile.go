@@ -24,7 +24,7 @@ type reconcileBody struct {
 	Workspace string `json:"workspace"`
 	// Revision is the least revision of the state to act on.
 	Revision int64 `json:"revision,omitempty"`
-	// Sweep also requests a sweep.
+	// Sweep requests a sweep: see [Dispatcher.HandOver].
 	Sweep bool `json:"sweep,omitempty"`
 }
 
@@ -140,7 +140,7 @@ func (d *Dispatcher) executeNew(ctx context.Context, snap *snapshot.Snapshot, ac
 				d.inFlight.done(actionKey(a), event.At(d.cfg.Clock.Now()))
 				return
 			}
-		case control.Redispatch, control.Retime: // each sweep asks the queue
+		case control.Redispatch, control.Retime: // not recorded: each sweep asks the queue
 		}
 		d.inFlight.release(actionKey(a))
 	})

@@ -120,8 +120,8 @@ func served(t *testing.T, dir string) (owner embedded.Owner, mux *http.ServeMux)
 	return owner, mux
 }
 
-// patterns returns the patterns of a mux. The standard library does not list them, so it reads
-// them from the mux's index.
+// patterns returns the patterns of a mux. The standard library does not list them, so patterns reads them from the
+// mux's index.
 func patterns(t *testing.T, mux *http.ServeMux) []string {
 	t.Helper()
 	var found []string

@@ -102,7 +102,7 @@ type Options struct {
 // Stack is a running stack.
 type Stack struct {
 	*engine.Engine
-	// URL is the address that the stack serves.
+	// URL is the address at which the stack serves.
 	URL string
 
 	opts      Options

@@ -12,9 +12,9 @@ import (
 )
 
 // Viewer serves the web page of a store that other processes change, such as a bucket. The viewer itself changes
-// nothing. Its routes must be for reading only.
+// nothing, and the routes that it is given must only read.
 type Viewer struct {
-	// URL is the address that the viewer serves.
+	// URL is the address at which the viewer serves.
 	URL string
 
 	browsers *browsers

@@ -62,7 +62,7 @@ func (m *Materialization) isBatch(prefix string) bool {
 func (p *pass) readBatch(ctx context.Context, c *cell, m Materialization, key string) (*batch, error) {
 	data, _, err := blob.Get(ctx, p.Store, key, contract.MaxCommitMarkerBytes)
 	if errors.Is(err, blob.ErrNotFound) {
-		return nil, nil // another collector has deleted it; the next pass finds its files
+		return nil, nil // another collector has deleted the marker; the next pass finds the files
 	}
 	if err != nil {
 		return nil, p.failed(ctx, fmt.Errorf("read commit marker %s: %w", key, err))

@@ -10,7 +10,8 @@ import (
 )
 
 // Keep says which superseded versions of a partition to keep. A superseded version is kept while it is among the
-// newest Versions versions and was superseded less than For ago. The visible version counts as one of them.
+// newest Versions versions and was superseded less than For ago. The newest version is the visible one; it is
+// included in Versions.
 type Keep struct {
 	Versions int           // 0: 3
 	For      time.Duration // 0: 30 days
@@ -115,7 +116,7 @@ const (
 	Unseen     Reason = "unseen"     // an output that did not become visible, and never will
 	Lost       Reason = "lost"       // files of an execution that failed, or that lost against another execution
 	Log        Reason = "log"
-	Merged     Reason = "merged"  // a copy of an output that is deleted, or a copy that no index names
+	Merged     Reason = "merged"  // a merged copy of a deleted output, or a merged copy that no index names
 	Scratch    Reason = "scratch" // a scratch folder of a dead worker, deleted by the caller of Run
 )
 

@@ -61,8 +61,8 @@ func TestDecideKeepsThreeVersionsForThirtyDays(t *testing.T) {
 	require.Empty(t, gc.Decide(keep, now, rows, all), "without a visible version nothing is superseded")
 }
 
-// A hidden output counts as superseded. It is deleted Keep.For after the decision to hide it, but not before every plan
-// that may name it is folded. Then the versions that are older than the visible one are also deleted.
+// A hidden output is treated as superseded. It is deleted Keep.For after the decision to hide it, but not before
+// every plan that may name it is folded. Then the versions that are older than the visible one are also deleted.
 func TestDecideCollectsHiddenOutputs(t *testing.T) {
 	t.Parallel()
 	keep := gc.Keep{}.WithDefaults()
@@ -101,8 +101,8 @@ func TestDecideWaitsForUnfoldedPlans(t *testing.T) {
 	}
 }
 
-// Outputs without rows stay, because the state may be incomplete. Outputs of runs below RunsFrom
-// count as the oldest versions.
+// Outputs without rows stay, because the state may be incomplete. Outputs of runs below RunsFrom are treated as the
+// oldest versions.
 func TestDecideKeepsUnknownOutputs(t *testing.T) {
 	t.Parallel()
 	visible := version(9, 40*day)

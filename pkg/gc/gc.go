@@ -375,7 +375,7 @@ func (p *pass) winner(ctx context.Context, m *Materialization) error {
 	}
 	data, _, err := blob.Get(ctx, p.Store, m.Marker.Key, contract.MaxCommitMarkerBytes)
 	if errors.Is(err, blob.ErrNotFound) {
-		return nil // another collector has deleted it
+		return nil // another collector has deleted the marker
 	}
 	if err != nil {
 		return p.failed(ctx, fmt.Errorf("read commit marker %s: %w", m.Marker.Key, err)) // all files are kept

@@ -396,7 +396,7 @@ func superseded(t *testing.T) *fixture {
 	return f
 }
 
-// A materialization with too many objects holds up neither the other ones, nor other assets and logs.
+// A materialization with too many objects does not prevent the collection of other materializations, assets and logs.
 func TestRunKeepsMaterializationThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	f := superseded(t)
@@ -462,7 +462,7 @@ func TestRunWaitsUntilPlansAreFolded(t *testing.T) {
 	require.Len(t, f.collect(gc.Options{}).Counts, 1)
 }
 
-// A rebuilt state numbers its rows differently.
+// After a rebuild, rows have other sequence numbers.
 func TestRunWaitsAnHourAfterARebuild(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -127,7 +127,8 @@ func (p *pass) checkNew(ctx context.Context, now event.Time, asset string, m *me
 	return nil
 }
 
-// isWhole reports whether all outputs of a merged file exist, and when the file was described, by the store's clock.
+// isWhole reports whether all outputs of a merged file exist, and when the file's description was stored, by the
+// store's clock.
 func (p *pass) isWhole(ctx context.Context, prefix string, e *merged.Entry) (whole bool, at event.Time, err error) {
 	f, err := merged.Describe(ctx, p.Store, prefix, e)
 	if errors.Is(err, merged.ErrDamaged) {

@@ -84,7 +84,7 @@ func Time(id string) time.Time {
 }
 
 // AtTime returns the smallest ULID with the time t in milliseconds, as a bound for
-// listings. Times before 1970 count as 1970.
+// listings. Times before 1970 are treated as 1970.
 func AtTime(t time.Time) string {
 	var u ulid.ULID
 	if t.UnixMilli() > 0 {
@@ -116,8 +116,8 @@ func AttemptID(d Domain, runID, taskKey string, attempt int32) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, strconv.Itoa(int(attempt)))
 }
 
-// MaterializationID returns the id of the materialization that a task of a run makes. All attempts of the task share
-// it.
+// MaterializationID returns the id of the materialization that a task of a run commits. All attempts of the task
+// share it.
 func MaterializationID(d Domain, runID, taskKey string) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, "materialization")
 }

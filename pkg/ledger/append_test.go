@@ -258,7 +258,7 @@ func TestAppendRenamesWhenClockIsBehindStore(t *testing.T) {
 	})
 }
 
-// The store's reads return no time. The test fails if this zero time counts as the time at which the entry was
+// The store's reads return no time. The test fails if this zero time is taken for the time at which the entry was
 // stored.
 func TestAppendRenamesLateEntryWhenReadHasNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

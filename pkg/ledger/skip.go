@@ -17,8 +17,8 @@ const (
 )
 
 // Skip is an operator's decision to continue without an entry that cannot be read. It is stored next to the entry, and
-// so is as durable as the ledger. The decision applies only while the entry cannot be read. Once the table
-// ledger_entries records the decision, it is final.
+// so is as durable as the ledger. The decision applies only while the entry cannot be read. After the table
+// ledger_entries has recorded the decision, the decision is final.
 type Skip struct {
 	Entry  string     `json:"entry"`
 	By     string     `json:"by"`

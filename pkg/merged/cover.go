@@ -2,7 +2,7 @@ package merged
 
 import "slices"
 
-// Run is a run of outputs that a merged file contains in the same order.
+// Run is a sequence of outputs that a merged file contains in the same order.
 type Run struct {
 	// From and To are positions in the list of the outputs that a reader reads. To is exclusive.
 	From, To int
@@ -42,7 +42,7 @@ func (l Limits) Cover(read []Candidate, files []*File) []Run {
 	return runs
 }
 
-// Group is a run of outputs to merge.
+// Group is a sequence of outputs to merge.
 type Group struct {
 	From, To int
 	// Replaces are the positions of the merged files that the new one makes superfluous.

@@ -1,6 +1,6 @@
-// Package metrics describes metrics as data, and declares the Recorder that a service measures with.
-// Package prom implements it with the Prometheus client library. Code that measures does not import
-// that library. This package is not a stable API.
+// Package metrics describes metrics as data, and declares the interface Recorder, through which services record
+// measurements. Package prom implements Recorder with the Prometheus client library. Code that records measurements
+// does not import that library. This package is not a stable API.
 package metrics
 
 import (

@@ -1,8 +1,8 @@
 // Package notifier sends the notifications that the fold has decided. This package is not a stable API.
 //
-// A notifier runs beside the dispatcher and keeps no state that must survive. It finds its work in the projections,
-// sends each notification at least once, and reports each try in the ledger. Receivers drop messages whose id they
-// know.
+// A notifier runs beside the dispatcher and keeps no state that must survive a restart. It finds its work in the
+// projections, sends each notification at least once, and reports each try in the ledger. Receivers drop messages
+// whose id they know.
 package notifier
 
 import (

@@ -266,7 +266,7 @@ func (s *system) materialize(asset plan.Asset, partitions []string) {
 	}
 }
 
-// A verdict names at most 500 missing partitions. When they are made, the others are still missing.
+// A verdict names at most 500 missing partitions. After these are materialized, the others are still missing.
 func TestMissedDeadlineOfManyPartitionsIsOverWithTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSystem(t)

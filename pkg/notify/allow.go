@@ -33,7 +33,7 @@ func ParseAllowed(texts []string) (Allowed, error) {
 	return all, nil
 }
 
-// Only restricts a source of secrets to those that the channels of a tenant may use.
+// Only restricts a source of secrets to the secrets that the channels of a tenant may use.
 func (a Allowed) Only(tenant string, from func(ctx context.Context, reference string) (string, error)) func(context.Context, string) (string, error) {
 	return func(ctx context.Context, reference string) (string, error) {
 		for _, x := range a {

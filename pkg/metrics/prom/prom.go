@@ -110,7 +110,8 @@ func (r *Recorder) Add(m *metrics.Metric, n float64, values ...string) {
 	r.gauges[m.Name].WithLabelValues(values...).Add(n)
 }
 
-// Observe implements [metrics.Recorder]. A negative duration counts as 0: the clock was set back.
+// Observe implements [metrics.Recorder]. A negative duration, which results from a clock that was set back, is
+// recorded as 0.
 func (r *Recorder) Observe(m *metrics.Metric, d time.Duration, values ...string) {
 	r.histograms[m.Name].WithLabelValues(bound(m, values)...).Observe(max(d, 0).Seconds())
 }

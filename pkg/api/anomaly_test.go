@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The name of a check does not contain its metric. After a change of the metric, the check must not compare the number of
-// NULLs with the number of distinct values.
+// A check keeps its name if a project changes its metric. After a change from distinct values to NULLs, the check
+// must not compare the new number of NULLs with the earlier numbers of distinct values.
 func TestAnomalyOfOtherMetricHasNoHistory(t *testing.T) {
 	watched := func(script, metric string) plan.Asset {
 		a := asset("raw/a", script)

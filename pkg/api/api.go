@@ -31,7 +31,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/staleness"
 )
 
-// Project is the project whose assets runs materialize.
+// Project is the project. Runs materialize its assets.
 type Project struct {
 	Name   string
 	Root   string
@@ -40,10 +40,10 @@ type Project struct {
 	Graph *plan.Graph
 	// Data lists the folders that queries may read: see [plan.Request].
 	Data []string
-	// MaxParallelism limits each run; 0: no limit.
+	// MaxParallelism limits how many tasks of a run execute at once; 0: no limit.
 	MaxParallelism int32
 	// Release is the hash of the deployed release that the assets belong to. Source is the hash of the archive of the
-	// release's files. With an archive, workers do not need Root.
+	// release's files. If the release has an archive, workers do not need Root.
 	Release, Source string
 }
 
@@ -169,7 +169,7 @@ func servicePaths() []string {
 	return names
 }
 
-// codec lets Connect encode and decode messages in the JSON of the API.
+// codec encodes messages as the API's JSON for Connect, and decodes them.
 type codec struct{ name string }
 
 // Name implements [connect.Codec].
@@ -227,7 +227,8 @@ func (r Revision) writeTo(header http.Header) {
 	}
 }
 
-// as returns an engine that acts for the caller. The conditions of the call, such as If-Match, apply to its changes.
+// as returns an engine that acts for the caller. The conditions of the call, such as If-Match, apply to the engine's
+// changes.
 func (s *server) as(ctx context.Context) *engine.Engine {
 	return s.Engine.As(engine.User(s.user(ctx))).Under(conditionsIn(ctx))
 }
@@ -260,7 +261,7 @@ func (p *Project) graph() (*plan.Graph, error) {
 	return plan.NewGraph(p.Assets)
 }
 
-// evaluate returns the evaluation of staleness of the project's assets on a snapshot.
+// evaluate returns an evaluation of the staleness of the project's assets in a snapshot.
 func (p *Project) evaluate(ctx context.Context, snap *snapshot.Snapshot, now time.Time) (*staleness.Evaluation, error) {
 	g, err := p.graph()
 	if err != nil {

@@ -97,8 +97,7 @@ func TestReadsShowTheStateAsOf(t *testing.T) {
 	require.Contains(t, f.get(t, "/v1/whoami?as_of=1", "").body, "as_of")
 }
 
-// While a task runs, a revision shows it as running. The revision still shows the task as running after the task has
-// ended.
+// A revision that was published while a task ran shows the task as running, even after the task has ended.
 func TestTaskIsExplainedAsOf(t *testing.T) {
 	gate := filepath.Join(t.TempDir(), "gate")
 	f := serve(t, asset("raw/a", "echo one; until [ -e "+gate+" ]; do sleep 0.02; done; echo two"))

@@ -57,8 +57,8 @@ func conditionsOf(method protoreflect.MethodDescriptor, user string, header http
 	return c, err
 }
 
-// fingerprintOf hashes a request. It does not hash the effects of the request, because a repeated request may find
-// another state, but must still count as a repetition of the first one.
+// fingerprintOf hashes a request. It does not hash what the request would change: a repeated request may find another
+// state, and must still be recognized as a repetition.
 func fingerprintOf(method protoreflect.MethodDescriptor, request proto.Message) (string, error) {
 	canonical := proto.Clone(request).ProtoReflect()
 	for _, name := range []protoreflect.Name{"tenant_id", "workspace_id"} {
@@ -75,7 +75,7 @@ func fingerprintOf(method protoreflect.MethodDescriptor, request proto.Message) 
 }
 
 // editTagOf returns the edit tag in a header If-Match. The header contains an edit tag, or the ETag of a GET, which
-// begins with an edit tag. "*" matches everything that exists: the result is "".
+// begins with an edit tag. For "*", which matches every existing object, the result is "".
 func editTagOf(header string) (string, error) {
 	if strings.TrimSpace(header) == "*" {
 		return "", nil

@@ -106,7 +106,8 @@ func scalar(field protoreflect.FieldDescriptor, v reflect.Value) protoreflect.Va
 	panic(fmt.Sprintf("api: a field has kind %s", field.Kind()))
 }
 
-// enumNumber returns the number of a name. For a name that is not in the schema, it returns 0 (unspecified).
+// enumNumber returns the number of the enum value with a name. For a name that is not in the schema, it returns 0
+// (unspecified).
 func enumNumber(enum protoreflect.EnumDescriptor, name string) protoreflect.EnumNumber {
 	if value := enum.Values().ByName(protoreflect.Name(name)); value != nil {
 		return value.Number()
@@ -114,7 +115,7 @@ func enumNumber(enum protoreflect.EnumDescriptor, name string) protoreflect.Enum
 	return 0
 }
 
-// timestamp returns a time, or nil for none.
+// timestamp converts a time for a message. It returns nil for the zero time.
 func timestamp(t event.Time) *timestamppb.Timestamp {
 	if t == 0 {
 		return nil
@@ -122,7 +123,7 @@ func timestamp(t event.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t.Time())
 }
 
-// timeOf returns the time of a field, or zero if it is not set.
+// timeOf returns the time of a field, or the zero time if the field is not set.
 func timeOf(t *timestamppb.Timestamp) time.Time {
 	if t == nil {
 		return time.Time{}

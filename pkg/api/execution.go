@@ -120,8 +120,8 @@ func (s *server) ListRuns(ctx context.Context, r *servov1.ListRunsRequest) (*ser
 	return list, nil
 }
 
-// Limits of the work for one page of runs. If few runs match the filter, a page may have fewer rows than the request
-// asks for.
+// Limits of the work for one page of runs. If few runs match the filter, the search ends at one of these limits, and
+// the page has fewer rows than the request asks for.
 const (
 	maxRunsLooked = 250_000
 	pageTime      = 120 * time.Millisecond
@@ -173,7 +173,7 @@ func (s *server) GetTask(ctx context.Context, r *servov1.GetTaskRequest) (*servo
 	if err != nil {
 		return nil, err
 	}
-	if ids.Valid(r.GetRunId()) { // the key is usually exact: then the other tasks of a large run are not read
+	if ids.Valid(r.GetRunId()) { // if the key is exact, as usual, the run's other tasks are not read
 		t, err := snap.Task(ctx, r.GetRunId(), r.GetTaskKey())
 		switch {
 		case err != nil:
@@ -257,7 +257,7 @@ func (s *server) RetryRun(ctx context.Context, r *servov1.RetryRunRequest) (*ser
 	return s.started(ctx, handle)
 }
 
-// started returns the response to a started run.
+// started returns the response to a request that has started a run.
 func (s *server) started(ctx context.Context, handle engine.RunHandle) (*servov1.TriggerRunResponse, error) {
 	if _, err := s.current(ctx); err != nil { // sets the revision header to a revision that contains the run
 		return nil, err
@@ -336,7 +336,7 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if fingerprint != "" { // a repeated request attaches to its run, even if its assets are gone by now
+	if fingerprint != "" { // a repeated request attaches to its run, even if the assets no longer exist
 		if handle, found, err := s.as(ctx).Triggered(ctx, key, fingerprint); err != nil {
 			return nil, err
 		} else if found {
@@ -383,8 +383,8 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 }
 
 // runKey returns the run key of a request. If the request has none, the key is derived from the header Idempotency-Key.
-// In that case the fingerprint is a hash of the request instead of the plan. A repeated request may find other
-// inputs, but must still attach to the same run.
+// In that case the fingerprint is a hash of the request and not of the plan, because a repeated request may find
+// other inputs, but must still attach to the same run.
 func runKey(ctx context.Context, r *servov1.TriggerRunRequest) (key, fingerprint string, err error) {
 	if strings.HasPrefix(r.GetRunKey(), idempotentPrefix) {
 		return "", "", invalid("run_key", "must not begin with %q, which is reserved for the header %s", idempotentPrefix, idempotencyKey)

@@ -63,7 +63,7 @@ func serve(t testing.TB, assets ...plan.Asset) *fixture {
 	return serveIn(t, t.TempDir(), nil, assets...)
 }
 
-// serveIn starts a server on a state folder. The server signs its page tokens with a key.
+// serveIn starts a server on a state folder. The server signs its page tokens with the given key.
 func serveIn(t testing.TB, dir string, pageKey []byte, assets ...plan.Asset) *fixture {
 	t.Helper()
 	return serveTiers(t, dir, pageKey, tiers.Options{}, assets...)

@@ -132,7 +132,7 @@ func (c guarded) Receive(m any) error {
 	if err := c.guard.before(c.Spec(), c.RequestHeader(), m); err != nil {
 		return err
 	}
-	// A stream supports no conditions, so this call only rejects headers that contain conditions.
+	// Streams support no conditions. This call rejects headers that contain conditions, and its result is not needed.
 	_, err := c.guard.conditions(context.Background(), c.Spec(), c.RequestHeader(), m)
 	return err
 }

@@ -46,7 +46,7 @@ func TestProblemsNameFieldsOfRequest(t *testing.T) {
 	requireFields(t, err, `remove max_parallel and "order": "newest", or ordered`)
 }
 
-// requireFields checks that an error contains a text, and no flags.
+// requireFields checks that the text of an error contains want, and names no flags of the command line.
 func requireFields(t *testing.T, err error, want string) {
 	t.Helper()
 	require.Equal(t, connect.CodeInvalidArgument, connect.CodeOf(err))

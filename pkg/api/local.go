@@ -22,7 +22,7 @@ import (
 // callers over HTTP. If a call fails, they get the error of the handler, whose text is the detail of the problem.
 type Local struct{ server *server }
 
-// NewLocal returns the calls of an API.
+// NewLocal returns a Local that calls the handlers of an API.
 func NewLocal(cfg Config) *Local {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return &Local{&server{Config: cfg, pages: newPages(cfg.PageKey, cfg.Engine.At), streams: newStreams()}}
@@ -73,8 +73,8 @@ func (l *Local) ExplainTask(ctx context.Context, r *servov1.ExplainTaskRequest) 
 	return local(ctx, l, servov1connect.ExecutionServiceExplainTaskProcedure, l.server.ExplainTask, r)
 }
 
-// local makes a call. It builds only the handler of this call, because building all handlers takes as long as many
-// calls.
+// local makes a call. It builds only the handler of this call, because building all handlers takes much longer than a
+// call.
 func local[Request, Response any](
 	ctx context.Context, l *Local, procedure string, method func(context.Context, *Request) (*Response, error), r *Request,
 ) (*Response, error) {
@@ -126,7 +126,7 @@ func passTo(ctx context.Context, h http.Handler, procedure string, request, resp
 
 type failureKey struct{}
 
-// keepFailure tells a caller in this process why its call has failed.
+// keepFailure stores the error of a failed call for a caller in this process.
 func keepFailure(ctx context.Context, err error) {
 	if failed, ok := ctx.Value(failureKey{}).(*error); ok {
 		*failed = err

@@ -210,7 +210,8 @@ func (w *chunkWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Omitted sends the line that replaces n omitted bytes. An incomplete character before it stays incomplete.
+// Omitted sends the line that replaces n omitted bytes. If a part of a character precedes the omitted bytes, it is
+// sent as it is.
 func (w *chunkWriter) Omitted(n int64) error {
 	skipped := min(w.skip, n)
 	w.skip -= skipped

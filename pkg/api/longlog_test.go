@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
-// A client continues to read at the end of a log with omitted text, both while its attempt runs and after it has
+// A client can read on from the current end of a log that omits text, both while the attempt runs and after it has
 // ended.
 func TestLongLogIsReadFromAnyOffset(t *testing.T) {
 	const printed = 14_888_896 // bytes of the numbers up to 2,000,000

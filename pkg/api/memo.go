@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// memoStep is how long a result stays valid. It is limited because expected partitions and deadlines depend on the
+// memoStep is how long a result stays valid. Results expire because expected partitions and deadlines depend on the
 // time.
 const memoStep = time.Minute
 
@@ -52,8 +52,8 @@ type memo struct {
 	judged    *judged
 }
 
-// judged holds the assets that callers have requested for one revision, project and minute. Callers who ask for the
-// same assets share the work, and other callers do not wait for them.
+// judged holds the assets that callers have requested for one revision, project and minute. Callers that request the
+// same assets share one computation. Callers that request other assets do not wait for it.
 type judged struct {
 	listing   shared[string, []*servov1.Asset]
 	searching shared[struct{}, map[string][]engine.Failure]
@@ -126,9 +126,9 @@ func (m *memo) attend(ctx context.Context, at moment, find func(context.Context)
 	})
 }
 
-// list returns assets with their totals and the status of their partitions, in the same order. It computes only the
-// assets that no earlier call has computed for this moment. The evaluation of the partitions is discarded after the
-// computation, because it keeps all rows that it has read.
+// list returns assets with their totals and the status of their partitions, in the order of the argument. It computes
+// only the assets that no earlier call has computed for this moment. The evaluation of the partitions is discarded
+// after the computation, because it keeps all rows that it has read.
 func (j *judged) list(ctx context.Context, at *page, p *Project, assets []*plan.Asset) ([]*servov1.Asset, error) {
 	found, missing := j.known(assets)
 	if len(missing) == 0 {

@@ -49,7 +49,7 @@ type pages struct {
 // keptListing is the snapshot of a listing that has more pages.
 type keptListing struct {
 	snap *snapshot.Snapshot
-	at   time.Time // when its last page was read
+	at   time.Time // when a page of the listing was last read
 	read bool      // read from the store
 }
 

@@ -109,8 +109,8 @@ func partitionOf(p *view.Partition, status string) *servov1.Partition {
 	return one
 }
 
-// defaultBuckets is the number of buckets if the request does not set it. It is the number that the list of assets
-// draws.
+// defaultBuckets is the number of buckets if the request does not set one. The web page's list of assets draws this
+// number.
 const defaultBuckets = 60
 
 // GetPartitionSummary implements the call.

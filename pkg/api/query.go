@@ -29,7 +29,7 @@ type QuerySession interface {
 	Close() error
 }
 
-// Revision identifies a revision of the state. The zero value stands for a state without revisions.
+// Revision identifies a revision of the state. The zero value means that the state has no revisions.
 type Revision struct {
 	Number   int64
 	Timeline string
@@ -120,7 +120,7 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	// A client that does not read its answer must not occupy a place.
 	connection := http.NewResponseController(w)
 	if err := connection.SetWriteDeadline(start.Add(maxQueryTime + time.Second)); err == nil {
-		defer func() { _ = connection.SetWriteDeadline(time.Time{}) }() // the connection may serve another request
+		defer func() { _ = connection.SetWriteDeadline(time.Time{}) }() // for the next request
 	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), maxQueryTime, fmt.Errorf("the query took longer than %s", maxQueryTime))
 	defer cancel()

@@ -17,12 +17,12 @@ import (
 const (
 	// maxCatchUp is how long a read waits for the revision that its caller has seen.
 	maxCatchUp = 5 * time.Second
-	// maxAhead is the maximum number of revisions by which that revision may exceed the newest one. Within maxCatchUp, a
-	// server publishes fewer revisions.
+	// maxAhead is the maximum number of revisions by which that revision may exceed the newest one. No server publishes
+	// this many revisions within maxCatchUp.
 	maxAhead = 100
 )
 
-// reading says which revision a call reads. The zero value stands for the newest revision.
+// reading says which revision a call reads. The zero value means the newest revision.
 type reading struct {
 	asOf        string // a revision or a time
 	minRevision int64

@@ -37,7 +37,7 @@ func methods() []protoreflect.MethodDescriptor {
 	return all
 }
 
-// messages calls visit for a message and all messages in it, once.
+// messages calls visit once for each field of a message and of all messages nested in it.
 func messages(m protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool, visit func(protoreflect.FieldDescriptor)) {
 	if seen[m.FullName()] || m.ParentFile().Package() != "servo.v1" {
 		return
@@ -119,7 +119,7 @@ func TestFirstFieldsNameWorkspace(t *testing.T) {
 	}
 }
 
-// populate sets every field of a value, and every list to one item.
+// populate sets every field of a value. Lists get one item.
 func populate(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:

@@ -29,7 +29,7 @@ func (s *shared[K, V]) do(ctx context.Context, key K, compute func(context.Conte
 	select {
 	case <-c.done:
 		if c.panicked != nil {
-			panic(c.panicked) // in the goroutine of the call, which recovers
+			panic(c.panicked) // repeats the panic in the caller's goroutine, which recovers from it
 		}
 		return c.value, c.err
 	case <-ctx.Done():
@@ -64,7 +64,7 @@ func (s *shared[K, V]) join(ctx context.Context, key K, compute func(context.Con
 	return c
 }
 
-// leave is called for a caller that stops waiting.
+// leave counts a caller that stops waiting. After the last one has left, it cancels the computation.
 func (s *shared[K, V]) leave(key K, c *computation[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,7 +33,7 @@ func (s *server) ListAttention(ctx context.Context, _ *servov1.ListAttentionRequ
 	if err != nil {
 		return nil, err
 	}
-	var assets []plan.Asset // nil without a valid project: then the failures of all assets count
+	var assets []plan.Asset // nil if there is no valid project: then the failures of all assets are listed
 	p, err := s.Project()
 	if err != nil {
 		p = nil

@@ -401,7 +401,7 @@ func TestProtocolsRepeatCommandsAlike(t *testing.T) {
 
 	all := repeatedCalls(slow.GetRunId())
 	first := map[string]proto.Message{}
-	for _, name := range slices.Sorted(maps.Keys(all)) { // "approve an output" precedes the call with the same key
+	for _, name := range slices.Sorted(maps.Keys(all)) { // sorted: "approve an output" precedes the other call with its key
 		first[name], _ = all[name](t.Context(), reference)
 	}
 	f.await(t, slow.GetRunId())

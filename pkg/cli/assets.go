@@ -36,7 +36,7 @@ func staleCount(c *engine.Counts) int   { return c.Stale }
 func missingCount(c *engine.Counts) int { return c.Missing }
 func failedCount(c *engine.Counts) int  { return c.Failed }
 
-// counted returns one of the counts, or nil if the counts are unknown.
+// counted returns one of the asset's counts of partitions, or nil if the counts are unknown.
 func (i *assetInfo) counted(of func(*engine.Counts) int) any {
 	if i.counts == nil {
 		return nil

@@ -255,7 +255,7 @@ func (a *app) confirmBackfill(text string) error {
 	return nil
 }
 
-// dryBackfillResult describes a backfill that is not created.
+// dryBackfillResult describes the backfill that a command would create without --dry-run.
 type dryBackfillResult struct {
 	Partitions int                `json:"partitions"`
 	Chunks     int                `json:"chunks"`

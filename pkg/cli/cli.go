@@ -277,7 +277,7 @@ func (a *app) setup(cmd *cobra.Command, _ []string) error {
 
 // noEmptyFlags returns an error if a flag has an empty value, for example --at "$TIME" if TIME is not set. The
 // commands would treat such a flag as absent. With an empty --at, the run would start immediately. With an empty
-// --env, it would use the base.
+// --env, the command would use the base settings of servo.yaml.
 func noEmptyFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" {

@@ -82,7 +82,7 @@ func (a *app) completeAssets(ctx context.Context, args []string) []string {
 	return slices.DeleteFunc(a.declared(ctx), func(key string) bool { return slices.Contains(args, key) })
 }
 
-// completeKeys completes SET KEY….
+// completeKeys completes the arguments SET KEY…: first a key set, then keys of this set.
 func (a *app) completeKeys(ctx context.Context, args []string) (found []string) {
 	_ = a.read(ctx, func(v published) error {
 		if len(args) > 0 {

@@ -61,9 +61,10 @@ type loaded struct {
 	// usable means that project has assets. Otherwise it has only settings.
 	usable bool
 	graph  *plan.Graph // of the project's assets
-	// release is the deployed release of project, and source the archive of its files.
+	// release is the hash of the deployed release that project belongs to. source is the hash of the archive of the
+	// release's files.
 	release, source string
-	// absent is the error of a call that needs assets if there are none; nil: errNoProject.
+	// absent is the error of calls that need assets while usable is false; nil: errNoProject.
 	absent error
 }
 
@@ -92,7 +93,7 @@ func (l *loaded) set(p *project.Project) (before *project.Project) {
 	defer l.mu.Unlock()
 	before = l.project
 	l.project, l.usable = p, true
-	l.graph, _ = plan.NewGraph(p.Assets) // calls report its problem
+	l.graph, _ = plan.NewGraph(p.Assets) // the calls report a problem of the graph
 	return before
 }
 
@@ -101,7 +102,7 @@ func (l *loaded) deployed(p *project.Project, sha, source string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.project, l.usable, l.release, l.source = p, true, sha, source
-	l.graph, _ = plan.NewGraph(p.Assets) // calls report its problem
+	l.graph, _ = plan.NewGraph(p.Assets) // the calls report a problem of the graph
 }
 
 // codeFiles returns the files of the project that belong to the code of its assets.

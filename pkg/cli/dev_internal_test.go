@@ -22,7 +22,7 @@ func TestServeReturnsReasonUnlessInterrupted(t *testing.T) {
 	for _, c := range []struct{ cause, want error }{
 		{full, full},
 		{errInterrupted, nil},
-		{nil, nil}, // nil stands for context.Canceled
+		{nil, nil}, // nil: the cause is context.Canceled
 	} {
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, project.ConfigFile), nil, 0o600))

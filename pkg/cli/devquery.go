@@ -9,8 +9,8 @@ import (
 )
 
 // queryMemory limits DuckDB's memory for a query of the HTTP API, in bytes. The query runs in the process that owns
-// the state folder. This process also converts each row, and converting a single row of this size takes several times
-// as much memory.
+// the state folder. This process also converts each row, and a single row of this size needs several times as much
+// memory during its conversion.
 const queryMemory = 256 << 20
 
 // openAPIQuery opens a session for a query of the HTTP API.

@@ -115,20 +115,20 @@ func (a *app) withSnapshot(ctx context.Context, p *project.Project, f func(*snap
 	return errors.Join(err, parts.Close())
 }
 
-// slots returns how many tasks of a run would execute at once. The number of workers in a cloud is unknown, so it does
+// slots returns how many tasks of a run would execute at once. In a cloud, the number of workers is unknown and does
 // not limit the result.
 func (a *app) slots(s *state.State, p *project.Project, parallelism int32) (estimate.Limits, error) {
 	dir := a.options(p).Dir
 	limits := engine.LimitsOf(s)
 	tasks := []int32{parallelism}
 	if !inCloud(dir) {
-		tasks = append(tasks, cmp.Or(int32(p.Workers.Concurrency), int32(2*runtime.GOMAXPROCS(0)))) //nolint:gosec,mnd // the default of the workers
+		tasks = append(tasks, cmp.Or(int32(p.Workers.Concurrency), int32(2*runtime.GOMAXPROCS(0)))) //nolint:gosec,mnd // the workers' default
 		root, err := filepath.EvalSymlinks(p.Root)
 		if err != nil {
 			return estimate.Limits{}, fmt.Errorf("find the project's folder: %w", err)
 		}
 		if filepath.Dir(dir) == p.Root || filepath.Dir(dir) == root {
-			limits = limitsOf(p) // the run would first apply the project's limits
+			limits = limitsOf(p) // `servo run` would apply the project's limits before the run
 		}
 	}
 	tasks = append(tasks, cmp.Or(limits.Workspace, state.DefaultWorkspaceSlots))
@@ -187,7 +187,7 @@ func describeRun(ctx context.Context, snap *snapshot.Snapshot, p *plan.Plan, e *
 	return d, nil
 }
 
-// inputsOf counts the partitions that tasks of one asset read, by upstream asset.
+// inputsOf counts, for each upstream asset, the partitions that the tasks of one asset read.
 func inputsOf(p *plan.Plan, tasks []*plan.Task) []dryInput {
 	type reads struct {
 		this, existing map[string]bool

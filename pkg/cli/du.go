@@ -35,10 +35,11 @@ type usedPart struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// partNames are the parts of a state, by the first folder of a file. All other files belong to the part "other".
+// partNames are the parts of a state, each with the first folder in the path of its files. All other files belong to
+// the part "other".
 var partNames = []struct{ folder, name string }{
 	{"assets", "outputs"},
-	{"", "commit markers"}, // recognized by the name of the file, not by its folder
+	{"", "commit markers"}, // these files are recognized by their names, not by a folder
 	{"", "merged files"},
 	{"ledger", "ledger"},
 	{"archive", "archive"},

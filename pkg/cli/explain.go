@@ -56,8 +56,8 @@ func (a *app) explainCommand() *cobra.Command {
 	}
 }
 
-// explainTask explains a task of a run. Without a run, it explains the task of the newest run that has it, which no
-// call of the API does.
+// explainTask explains a task of a run. If run is empty, it explains the task in the newest run that contains the
+// task. The API has no call for this case.
 func (a *app) explainTask(ctx context.Context, v published, now event.Time, run, task string) (*view.Explanation, error) {
 	if run == "" {
 		return engine.ExplainTask(ctx, v.Store, v.Snapshot, now, run, task)
@@ -104,7 +104,8 @@ func (a *app) noTask(ctx context.Context, name string, err error) error {
 	return fmt.Errorf("explain %s: %w: no asset has this name, and no task: list the assets with `servo assets`", name, engine.ErrNotFound)
 }
 
-// backfillOf describes the backfill of a run if this backfill waits for a person.
+// backfillOf describes the backfill to which a run belongs if the backfill waits for a person's command. Otherwise it
+// returns "".
 func backfillOf(s *state.State, runID string) string {
 	run := s.Runs.Get(runID)
 	if run == nil {

@@ -108,8 +108,8 @@ func snapshotAt(ctx context.Context, parts *embedded.Workspace, asOf string) (*s
 	return &snapshot.Snapshot{Revision: m.Revision, State: s, History: snapshot.HistoryOf(parts.Codec, parts.Manifests, m)}, nil
 }
 
-// exported returns the named assets with their visible outputs, and their partition columns. It leaves out assets that
-// are not in the deployed release of the snapshot.
+// exported returns the named assets with their visible outputs, and the partition columns of these assets. It leaves
+// out assets that are not in the deployed release of the snapshot.
 func (a *app) exported(
 	ctx context.Context, parts *embedded.Workspace, snap *snapshot.Snapshot, keys []ids.AssetKey, copies bool,
 ) (assets []publisher.Asset, columns map[string][]space.Column, err error) {

@@ -47,7 +47,7 @@ func (a *app) failingRows(ctx context.Context, name, check, runID string) error 
 	})
 }
 
-// lastSample returns the key of the failing rows of the last failure of a check.
+// lastSample returns the key of the failing rows that a check stored when it last failed.
 func lastSample(ctx context.Context, snap *snapshot.Snapshot, name, check string) (string, error) {
 	s := snap.State
 	asset, partition, _ := strings.Cut(name, "[")
@@ -59,7 +59,7 @@ func lastSample(ctx context.Context, snap *snapshot.Snapshot, name, check string
 	case row.Failed == 0:
 		return "", fmt.Errorf("check %s of %s has never failed: it has no failing rows", check, asset)
 	case partition != "" && ids.StoredKey(name) != taskName(&failed):
-		if sample, err := sampleOf(ctx, snap, name, check, ""); err == nil { // the failing rows of the newest task of that partition
+		if sample, err := sampleOf(ctx, snap, name, check, ""); err == nil { // failing rows of the partition's newest task
 			return sample, nil
 		}
 		return "", fmt.Errorf("check %s failed last in %s: name this partition, or select a run with --run", check, readable(taskName(&failed)))
@@ -69,7 +69,7 @@ func lastSample(ctx context.Context, snap *snapshot.Snapshot, name, check string
 	return row.FailedSample, nil
 }
 
-// taskName returns the key of a task that materializes or checks a partition.
+// taskName returns the key of a task: its asset, and its partition in brackets.
 func taskName(t *state.Task) string {
 	asset, err := ids.ParseAssetKey(t.AssetKey)
 	partition, bad := ids.ParsePartition(t.PartitionKey)

@@ -24,8 +24,8 @@ import (
 // trigger starts a run, or returns the existing run to follow.
 type trigger func(context.Context, *session) (engine.RunHandle, error)
 
-// runner starts a run and follows it to its end. While another process owns the state folder, that process executes
-// the run. Otherwise, this process executes it.
+// runner starts a run and follows it to its end. If another process owns the state folder, that process executes the
+// run. If none does, this process becomes the owner and executes the run.
 type runner struct {
 	a       *app
 	options embedded.Options
@@ -78,7 +78,7 @@ func (r *runner) once(ctx context.Context) error {
 	err = r.a.guard(ctx, s, r.through)
 	r.setSession(nil)
 	if err != nil && s.stack == nil && r.a.ownerLost(ctx, s, err) {
-		err = &lostError{err} // err is only a consequence of the loss of the owner
+		err = &lostError{err} // err is only a consequence: the owner has ended
 	}
 	err = errors.Join(err, s.close())
 	if s.stack != nil && (err == nil || r.stopped(ctx)) {
@@ -241,7 +241,7 @@ func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, si
 	r.cancelling.Go(func() {
 		err := s.Cancel(ctx, runID, "interrupted by "+r.options.Actor, false)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrEnded) || s.gone(ctx) {
-			return // if the owner is gone, either the request is already in the ledger, or the next session repeats it
+			return // if the owner is gone, the ledger already has the request, or the next session repeats it
 		}
 		r.a.note("servo: %v", err)
 	})
@@ -259,12 +259,12 @@ func (r *runner) leaving(ctx context.Context, err error) error {
 	return errors.Join(errInterrupted, errReported)
 }
 
-// How often to show progress.
+// How often a followed run's progress is shown.
 const (
 	terminalTick = 150 * time.Millisecond
 	plainTick    = time.Second
 	minLook      = 100 * time.Millisecond
-	// lookShare limits the time spent on showing a large run to a tenth of the whole time.
+	// lookShare limits the time that showing a large run takes to one tenth of the elapsed time.
 	lookShare = 10
 )
 

@@ -59,13 +59,13 @@ func readHistory(path string) ([]string, error) {
 	return slices.Clone(lines[max(0, len(lines)-maxHistory):]), nil
 }
 
-// Add implements [term.History]. It ignores the line: append keeps whole statements.
+// Add implements [term.History]. It does nothing: append adds statements, which may have several lines.
 func (h *history) Add(string) {}
 
 // Len implements [term.History].
 func (h *history) Len() int { return len(h.lines) }
 
-// At implements [term.History]: 0 is the newest.
+// At implements [term.History]: index 0 is the newest statement.
 func (h *history) At(i int) string { return h.lines[len(h.lines)-1-i] }
 
 // append adds a statement. It joins the lines of the statement, unless a comment extends to the

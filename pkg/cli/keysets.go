@@ -22,7 +22,8 @@ import (
 // keyFlags are the flags that, together with the arguments, name the keys of a command.
 type keyFlags struct {
 	file string
-	// remove removes the keys. unknown accepts a key set that no asset names yet.
+	// remove: the command removes the keys instead of adding them. unknown: the command accepts a key set that no asset
+	// names yet.
 	remove, unknown bool
 }
 

@@ -166,8 +166,8 @@ func (a *app) changeLimits(ctx context.Context, change func(context.Context, *se
 	})
 }
 
-// projectOf returns the nearest folder with a servo.yaml at or above the state folder, without
-// symbolic links, or "" if there is none.
+// projectOf returns the nearest folder with a servo.yaml at or above the state folder, or "" if there is none. The
+// returned path contains no symbolic links.
 func projectOf(dir string) (string, error) {
 	if inCloud(dir) {
 		return "", nil

@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 )
 
-// needFlags are the flags that select partitions by their status, and the status that each selects.
+// needFlags lists the flags that select partitions by status, each with the status that it selects.
 var needFlags = []struct {
 	name  string
 	need  engine.Need

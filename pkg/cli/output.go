@@ -31,7 +31,7 @@ func (a *app) document(value any, text func() string) error {
 	return render.Document(a.Stdout, a.format, value)
 }
 
-// cells returns texts as the value of a cell that contains a list.
+// cells returns the value of a cell that contains a list of texts.
 func cells(texts []string) []any {
 	list := make([]any, len(texts))
 	for i, text := range texts {

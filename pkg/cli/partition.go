@@ -34,7 +34,7 @@ func partitionNamed(text string, assets []plan.Asset) (*plan.Asset, ids.Partitio
 	}
 	_, partition, err := ids.ParseTaskKey(text)
 	if err != nil {
-		return nil, nil, nil //nolint:nilerr // the text may be a part of a task key, and the task explains more
+		return nil, nil, nil //nolint:nilerr // the text may be a part of a task key, for which the caller searches
 	}
 	for dimension := range partition {
 		if asset.Partitions.Dimension(dimension) == nil {
@@ -236,7 +236,7 @@ func (a *app) partitionText(
 }
 
 // runCommand returns the command that materializes a stale or missing partition, or "". If an upstream partition is
-// missing, a run of the partition alone could not be planned.
+// missing, the command includes the upstreams, because a run of the partition alone could not be planned.
 func runCommand(x *view.PartitionExplanation, asset ids.AssetKey, partition ids.Partition) string {
 	if x.Status != staleness.Stale && x.Status != staleness.Missing {
 		return ""

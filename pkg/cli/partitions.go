@@ -138,8 +138,8 @@ func (a *app) showPartitions(
 	return list(a, partitionColumns, rows)
 }
 
-// addStatuses sets which partitions are fresh, stale or failed. For a page, it reads only the rows of the partitions
-// of the page and of their inputs. For a whole list, it reads all rows at once.
+// addStatuses sets which partitions are fresh, stale or failed. For a page, it reads only the rows of the page's
+// partitions and of the inputs of these partitions. For a whole list, it reads all rows at once.
 func (a *app) addStatuses(
 	ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, asset ids.AssetKey, partitions []view.Partition, page bool,
 ) error {

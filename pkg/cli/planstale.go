@@ -55,7 +55,7 @@ func (r *planReport) addStaleness(
 		}
 		keys, needy, err := becomeStale(before, after, key)
 		if tooMany := new(space.TooManyError); errors.As(err, &tooMany) {
-			continue // the loop over Unlisted below reports it
+			continue // the loop over Unlisted below reports the asset
 		}
 		if err != nil {
 			return nil, err

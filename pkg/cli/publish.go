@@ -84,7 +84,8 @@ func columnsOf(assets []plan.Asset) map[string][]space.Column {
 	return columns
 }
 
-// publishing returns the assets and places that the deployed release publishes from a state folder.
+// publishing returns the assets that the deployed release publishes from a state folder, and the places where it
+// publishes them.
 func (a *app) publishing(p *project.Project, dir string) embedded.Publishing {
 	var cache releaseCache
 	return func(ctx context.Context, w *embedded.Workspace, snap *snapshot.Snapshot) ([]publisher.Place, []publisher.Asset, error) {
@@ -158,7 +159,7 @@ func (a *app) ownerOf(p *project.Project, dir, folder, kind string) publisher.Ow
 func (a *app) warnUnpublished(dir string, d ids.Domain) {
 	places, err := publisher.ReadStatus(dir, d.String())
 	if err != nil {
-		return // servo status reports it
+		return // `servo status` reports the error
 	}
 	for _, s := range places {
 		if s.Error != "" {

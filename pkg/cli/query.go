@@ -90,7 +90,7 @@ func (s *querySession) Close() error {
 		err = s.DB.Close()
 	}
 	if s.checked != nil {
-		_ = s.checked.Save() // in a read-only folder every query verifies the files again
+		_ = s.checked.Save() // fails in a read-only folder: there, every query verifies the files
 	}
 	if s.links != "" {
 		_ = os.RemoveAll(s.links)

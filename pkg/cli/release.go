@@ -27,7 +27,7 @@ import (
 // candidate is the compiled project, compared with a release.
 type candidate struct {
 	*release.Compiled
-	// project has the fingerprints of the release.
+	// project is the compiled project. Its assets have the fingerprints of the release.
 	project *project.Project
 	// archive holds the project's files, if the environment deploys explicitly.
 	archive *source.Archive

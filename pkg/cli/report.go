@@ -90,7 +90,8 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	return nil
 }
 
-// skippedForQuality warns of tasks that were skipped because they require quality. Such tasks do not make the run fail.
+// skippedForQuality warns of tasks that were skipped because they require inputs that are not degraded. Such tasks do
+// not make the run fail.
 func (a *app) skippedForQuality(s *state.State, runID string) {
 	n, first := 0, ""
 	s.TasksOf(runID, func(t *state.Task) bool {

@@ -114,7 +114,7 @@ func (a *app) noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usagef("unknown command %q; list the commands with `%s --help`", args[0], cmd.CommandPath())
 }
 
-// flagError describes an error of flags. The error of a flag after a misspelt command names the command.
+// flagError describes an error of flags. If the flag follows a misspelt command, the error names the command.
 func (a *app) flagError(cmd *cobra.Command, err error) error {
 	if cmd.HasSubCommands() {
 		if err := a.noSuchCommand(cmd, cmd.Flags().Args()); err != nil {

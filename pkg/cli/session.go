@@ -151,7 +151,7 @@ func look(ctx context.Context, dir string, o embedded.Owner) condition {
 		return ended
 	}
 	if current, err := embedded.ReadOwner(dir); errors.Is(err, fs.ErrNotExist) || err == nil && current != o {
-		return ended // it has released the folder, or another process owns it
+		return ended // the process has released the folder, or another one owns it
 	}
 	u, err := url.Parse(o.URL)
 	if err != nil {
@@ -212,7 +212,7 @@ func (a *app) ownerLost(ctx context.Context, s *session, err error) bool {
 	return false
 }
 
-// isBroken reports whether a connection broke.
+// isBroken reports whether an error means that a connection broke.
 func isBroken(err error) bool {
 	_, broken := errors.AsType[net.Error](err)
 	return broken || errors.Is(err, io.ErrUnexpectedEOF)

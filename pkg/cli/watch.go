@@ -22,12 +22,12 @@ import (
 // volumes, where notifications of changes get lost.
 const (
 	watchEvery = time.Second
-	// watchShare limits the time spent on polling a large project to a fiftieth of the whole time.
+	// watchShare limits the time that polling a large project takes to one fiftieth of the elapsed time.
 	watchShare = 50
 )
 
 // watch calls changed when files of the project have changed: servo.yaml, the files of assets and schedules, and the
-// files that more returns. It ends with the error of check, which it calls with each poll.
+// files that more returns. At each poll, it calls check. If check returns an error, watch returns it.
 func (a *app) watch(ctx context.Context, root string, check func() error, more func() []string, changed func(context.Context) error) error {
 	last, named := fingerprint(root), more()
 	lastNamed := stamps(root, named)
@@ -67,8 +67,8 @@ func stamps(root string, names []string) uint64 {
 	return sum.Sum64()
 }
 
-// fingerprint hashes the names, sizes and times of the project's files. It ignores unreadable
-// files, which the load of the project reports.
+// fingerprint hashes the names, sizes and times of the project's files. It ignores unreadable files, because loading
+// the project reports them.
 func fingerprint(root string) uint64 {
 	sum := fnv.New64a()
 	add := func(name string, info fs.FileInfo) {

@@ -87,7 +87,7 @@ func (d *decoder) begin(path string, want jsontext.Kind, words string) error {
 	return err
 }
 
-// inWords describes a value.
+// inWords describes a kind of value, for errors.
 func inWords(kind jsontext.Kind) string {
 	switch kind { //nolint:exhaustive // the other kinds do not begin a value
 	case jsontext.KindNull:

@@ -35,7 +35,7 @@ func violation(err error) *servov1.Problem {
 	return p
 }
 
-// callError is an error in the form of Connect.
+// callError is an error in the JSON form of Connect.
 type callError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`

@@ -57,7 +57,8 @@ func resume(request proto.Message, id string) error {
 		if err != nil {
 			return &jsonpb.FieldError{Path: "Last-Event-ID", Problem: fmt.Sprintf("is %q: send the id of an event", id)}
 		}
-		// Before the first revision, the timeline is empty. A client that resumes there must read everything.
+		// The id of an event from before the first revision has an empty timeline. A client that resumes with such an id
+		// must read everything.
 		into.Timeline, into.AfterRevision = cmp.Or(timeline, "none"), n
 	case *servov1.TailLogRequest:
 		n, err := strconv.ParseInt(id, 10, 64)

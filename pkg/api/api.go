@@ -73,8 +73,7 @@ type Config struct {
 const (
 	// maxBody is the largest accepted request, in bytes.
 	maxBody = 4 << 20
-	// compressFrom is the minimum size in bytes of an answer that is compressed, if the caller accepts compressed
-	// answers.
+	// compressFrom is the size in bytes from which on an answer is compressed, if its caller accepts compressed answers.
 	compressFrom = 4 << 10
 )
 

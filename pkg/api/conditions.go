@@ -22,7 +22,7 @@ import (
 const (
 	// idempotencyKey identifies a call, so that a repetition of the call has no further effect.
 	idempotencyKey = "Idempotency-Key"
-	// ifMatch names the version that a call may change.
+	// ifMatch names the version that the object must have. Otherwise, the call does not change the object.
 	ifMatch = "If-Match"
 )
 

@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxScanned limits how many partitions one page looks at. If few partitions match the filter, a page may have fewer
-// rows than the request asks for.
+// maxScanned limits how many partitions are examined for one page. If few partitions match the filter, a page may
+// have fewer rows than the request asks for.
 const maxScanned = 20_000
 
 // ListPartitions implements the call.

@@ -114,7 +114,7 @@ func kindOf(err error) problemKind {
 	return internal
 }
 
-// problemOf describes an error of a handler.
+// problemOf returns the problem that describes an error of a handler.
 func problemOf(err error) *servov1.Problem {
 	kind := kindOf(err)
 	p := &servov1.Problem{

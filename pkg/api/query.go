@@ -55,7 +55,7 @@ type queryRequest struct {
 	RowLimit int `json:"row_limit"`
 }
 
-// Formats of results, by the header Accept.
+// Formats of results. The header Accept chooses one of them.
 const (
 	formatJSON   = "application/json"
 	formatNDJSON = "application/x-ndjson"

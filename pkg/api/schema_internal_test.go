@@ -219,7 +219,7 @@ func setEnums(m protoreflect.Message) {
 	}
 }
 
-// Each state of the rows has a name in the schema.
+// The schema has a name for each state that a row can have.
 func TestEnumsHaveEveryState(t *testing.T) {
 	for file, enums := range map[string]map[string]protoreflect.EnumDescriptor{
 		"runs.go": {"RunState": servov1.RunState_Value(0).Descriptor()},

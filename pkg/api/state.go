@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
-// defaultHours is the number of hours whose runs CountRuns counts.
+// defaultHours is the number of hours for which CountRuns counts runs, if the request sets none.
 const defaultHours = 24
 
 // CountRuns implements the call.

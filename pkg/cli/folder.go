@@ -26,8 +26,8 @@ import (
 // stateDir is the default name of the state folder in a project.
 const stateDir = ".servo"
 
-// projectDir returns the folder of the project: the one that -C names, or the nearest folder at
-// or above the working folder with a servo.yaml.
+// projectDir returns the folder of the project: the one that -C names, or the nearest folder with a servo.yaml, at or
+// above the working folder.
 func (a *app) projectDir() (string, error) {
 	if a.dir != "" {
 		return a.abs(a.dir), nil

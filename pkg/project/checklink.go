@@ -110,7 +110,8 @@ func (l *loader) addCheckRefs(a *declared, c *check, p Parsed) {
 	}
 }
 
-// place returns the position of a byte in a check's SQL. It is exact only if the SQL is on one line.
+// place returns the position of a byte in a check's SQL. The position is exact only if the SQL is on one line.
+// Otherwise, it is the start of the SQL.
 func (c *check) place(offset int) place {
 	at := c.sqlAt
 	if offset > 0 && !strings.Contains(c.SQL, "\n") {

@@ -368,8 +368,8 @@ func (f yamlFile) checkSQL(n *yaml.Node, c *check) {
 	}
 }
 
-// textPlace returns the position of the first character of a text, after an opening quote. This works only if the
-// text begins on the line of its node.
+// textPlace returns the position of the first character of a text, after an opening quote. The position is right only
+// if the text begins on the line of its node.
 func (f yamlFile) textPlace(n *yaml.Node) place {
 	at := f.place(n)
 	if n.Style == yaml.DoubleQuotedStyle || n.Style == yaml.SingleQuotedStyle {

@@ -17,8 +17,8 @@ import (
 
 // Limits of the files that are part of an asset's code.
 const (
-	// maxMatched is a total size in bytes. If the files that a query's pattern matches have a larger total size, only
-	// their sizes are part of the code.
+	// maxMatched is the greatest total size, in bytes, of the files that a query's pattern matches. If the files are
+	// larger together, the code contains only their sizes, and not their content.
 	maxMatched = 64 << 20
 	// maxCodeFiles is the maximum number of files that the patterns of an asset match.
 	maxCodeFiles = 10_000
@@ -26,7 +26,7 @@ const (
 )
 
 // globPattern matches patterns of files below the project. The parts of such a pattern may contain * and ?. A part **
-// stands for any number of folders. No part begins with a dot.
+// matches any number of folders. No part begins with a dot.
 const globPattern = `^(\*\*|[^./*?\[\]\\][^/\[\]\\]*|[*?][^/\[\]\\]*)(/(\*\*|[^./\[\]\\][^/\[\]\\]*))*$`
 
 var validPattern = regexp.MustCompile(globPattern)
@@ -138,7 +138,7 @@ func (c *codeReader) collect(a *declared) {
 		c.linkedFolders(pattern)
 		for _, name := range matched {
 			if info, err := fs.Stat(c.files, name); err == nil && info.IsDir() && strings.Contains(pattern.word, "**") {
-				continue // already reported
+				continue // linkedFolders has reported this link
 			}
 			hash, ok := c.hash(name)
 			if !ok || hash == "" {

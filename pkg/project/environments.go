@@ -33,8 +33,8 @@ type Environment struct {
 	Protected bool
 }
 
-// maxEnvironments is the maximum number of environments of a project. It is limited because every load of servo.yaml
-// reads all of them.
+// maxEnvironments is the maximum number of environments of a project. The number is limited because every load of
+// servo.yaml reads all environments.
 const maxEnvironments = 50
 
 // storePattern matches a bucket, or a folder below the project.

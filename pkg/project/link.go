@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// maxSuggestions is the maximum number of unknown names for which a similar name is suggested. It is limited because
-// each search visits every asset.
+// maxSuggestions is the maximum number of unknown names for which a similar name is suggested. The number is limited
+// because each search visits every asset.
 const maxSuggestions = 200
 
 // link resolves dependencies and reports conflicts between the declarations.
@@ -36,7 +36,7 @@ func (l *loader) link() {
 		a := &l.assets[i]
 		a.Deps, a.CheckDeps, a.Reads = nil, nil, nil
 		if a.Requires == plan.RequiresComplete {
-			a.Requires = "" // this is the default
+			a.Requires = "" // complete is the default
 		}
 		work := map[ids.AssetKey]bool{} // the dependencies of the query or the command, but not those of checks
 		for _, d := range a.deps {

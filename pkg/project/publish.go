@@ -191,7 +191,7 @@ func (l *loader) linkPublish() {
 		p := a.publish
 		switch {
 		case p != nil && !l.published && l.unreadable[ConfigFile]:
-			continue // its problem may be about the places
+			continue // the problem of servo.yaml may be in its places
 		case p != nil && !l.published:
 			l.report(p.at, "add publish: {folder: ./published} to "+ConfigFile+", or remove it", "%s names no place where outputs are published", ConfigFile)
 			continue

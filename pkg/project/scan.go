@@ -37,7 +37,7 @@ func token(sql string, i int) (end int, significant bool) {
 	case c == '\'' && i > 0 && (sql[i-1] == 'e' || sql[i-1] == 'E') && !inName(sql, i-1):
 		return escapedString(sql, i), true
 	case c == '\'' || c == '"':
-		return until(sql, i+1, string(c)), true // a doubled quote counts as two adjacent strings
+		return until(sql, i+1, string(c)), true // a string with a doubled quote is read as two adjacent strings
 	case c == '$' && !inName(sql, i):
 		if tag, ok := dollarTag(rest); ok {
 			return until(sql, i+len(tag), tag), true

@@ -112,7 +112,7 @@ type field[T any] struct {
 // the schema and the reference are generated from it.
 type table[T any] []field[T]
 
-// fields returns functions that read the fields into to.
+// fields returns the functions that read the fields of a mapping and store their values in to.
 func (t table[T]) fields(f yamlFile, to *T) fields {
 	known := make(fields, len(t))
 	for i := range t {

@@ -57,7 +57,7 @@ func (c *Check) JudgeAnomaly(value int64, past []int64) event.CheckResult {
 	return r
 }
 
-// Broken returns the result of a check that could not be executed. It counts as failed.
+// Broken returns the result of a check that could not be executed. Such a check is treated as failed.
 func (c *Check) Broken(message string) event.CheckResult {
 	r := c.result()
 	r.Broken, r.Message = true, Short(message)

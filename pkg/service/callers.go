@@ -162,7 +162,7 @@ var open = map[string]bool{"GET /healthz": true, "GET /readyz": true, contract.C
 const (
 	reasonUnknown     = "unknown"
 	reasonNotAllowed  = "not_allowed"
-	reasonUnavailable = "unavailable" // the check failed
+	reasonUnavailable = "unavailable" // the caller could not be authenticated
 )
 
 // authorize authenticates and authorizes the caller of a route. It returns the request with the caller's account and
@@ -185,7 +185,7 @@ func (s *server) authorize(w http.ResponseWriter, r *http.Request, route string)
 			Data: slices.Contains(has, roleDispatcher), Sweep: slices.Contains(has, roleSweeper),
 		}))
 	}
-	reason, status := reasonUnavailable, http.StatusInternalServerError // 503 would slow down the queue of all domains
+	reason, status := reasonUnavailable, http.StatusInternalServerError // 503 would slow the queue for all domains
 	switch {
 	case errors.Is(err, identity.ErrUnknown):
 		reason, status = reasonUnknown, http.StatusUnauthorized

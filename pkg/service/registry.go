@@ -174,9 +174,9 @@ func (o *opened[T]) leave() {
 	}
 }
 
-// acquire returns the [opened] of a domain. The result first reports that the domain is new, and that the caller must
-// request that it be opened. If this or another domain must close first, o is nil. The caller then tries again when
-// the channel leaving is closed.
+// acquire returns the [opened] of a domain. If first is true, the domain is new, and the caller must request its
+// opening. If this domain or another one must be closed before, o is nil. The caller then tries again when the
+// channel leaving is closed.
 func (r *registry[T]) acquire(ctx context.Context, d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// warnEvery is how often warnings with the same reason are logged. The others are counted: callers
-// must not be able to fill the log.
+// warnEvery is how often warnings with the same reason are logged. Other warnings are only counted, so that callers
+// cannot fill the log.
 const warnEvery = time.Minute
 
 // warnings limits warnings by reason. It is safe for concurrent use.
@@ -28,8 +28,8 @@ type warned struct {
 	leftOut int
 }
 
-// warn logs a warning, unless one with the same reason was logged in the last minute. Reasons are
-// kept, so there must be few.
+// warn logs a warning, unless one with the same reason was logged in the last minute. Every reason stays in memory,
+// so there must be few reasons.
 func (w *warnings) warn(ctx context.Context, reason, message string, attributes ...slog.Attr) {
 	now := w.clock.Now()
 	w.mu.Lock()

@@ -243,7 +243,8 @@ func (s *separation) groups(f *frame, n map[string]any, items []any) {
 	}
 }
 
-// keepsAll reports whether an item is a * that contains a column with the partition, or with an instant of it.
+// keepsAll reports whether an item of a select list is a * that includes a column with the partition, or with an
+// instant of the partition.
 func (s *separation) keepsAll(f *frame, item any) bool {
 	result := s.output(f, []any{item})
 	return object(item)["type"] == "STAR" && (len(result.keys) > 0 || len(result.times) > 0)

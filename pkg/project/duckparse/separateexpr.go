@@ -75,13 +75,13 @@ func (s *separation) semijoin(f *frame, v any) (any, bool) {
 	return n["child"], !sub.fixed && len(sub.list) > 0 && sub.keys[sub.list[0]]
 }
 
-// afterStart is the value of ends that bound returns for a condition that excludes the start of the span.
+// afterStart is returned by bound for a condition that compares with the start of the span and excludes it.
 const afterStart = 4
 
 // bound returns the id of the expression that a condition compares with the span of the batch, and the compared ends:
-// 1 is the start, 2 is the end, 3 is both. An instant at the end of the span belongs to no partition of the batch. So
-// a condition that includes the end makes the task fail with INVALID_OUTPUT, but it does not change the rows of a
-// partition.
+// 1 is the start, 2 is the end, 3 is both, and afterStart excludes the start. An instant at the end of the span
+// belongs to no partition of the batch. So a condition that includes the end makes the task fail with INVALID_OUTPUT,
+// but it does not change the rows of a partition.
 func (s *separation) bound(f *frame, v any) (id string, ends int) {
 	n := object(v)
 	kind := word(n["type"])

@@ -48,7 +48,7 @@ func treeOf(statement map[string]any) *plan.Tree {
 	contains(node["modifiers"], func(n map[string]any) {
 		switch word(n["type"]) {
 		case "DISTINCT_MODIFIER", "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER", "STAR":
-			rows = false // the alias of a new column may determine the remaining rows
+			rows = false // an alias of a new column may change which rows remain
 		case "ORDER_MODIFIER":
 			for _, order := range array(n["orders"]) {
 				t.Positional = t.Positional || word(object(object(order)["expression"])["type"]) == "VALUE_CONSTANT"

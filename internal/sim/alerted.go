@@ -104,7 +104,8 @@ func (l *workload) watchedOf(d ids.Domain) (all []event.WatchedAsset) {
 	return all
 }
 
-// channelLog counts the tries to send each notification, and the messages that channels have accepted.
+// channelLog counts, for each notification, how often a process tried to send it, and how often its channel accepted
+// it.
 type channelLog struct {
 	mu    sync.Mutex
 	tried map[string]int // number of tries by notification
@@ -114,7 +115,7 @@ type channelLog struct {
 // errChannel contains a byte that is not UTF-8, as answers of some mail servers do.
 var errChannel = errors.New("the channel refuses the message: bo\xeete pleine")
 
-// sendAlert simulates the channels of a process: it is slow, and refuses some messages.
+// sendAlert simulates sending a message to a channel: channels are slow, and refuse some messages.
 func (p *process) sendAlert(ctx context.Context, c *release.Channel, m *notify.Message) error {
 	w := p.machine.w
 	log := &w.load.channels
@@ -126,7 +127,7 @@ func (p *process) sendAlert(ctx context.Context, c *release.Channel, m *notify.M
 	if err := (machineClock{p}).Sleep(ctx, time.Duration(r.IntN(3000))*time.Millisecond); err != nil {
 		return err
 	}
-	const most = 2 // maximum number of refused tries: the next tries would be hours apart
+	const most = 2 // refuse a message at most twice: later tries would be hours apart
 	refused := n <= most && r.IntN(10) < w.cfg.Alerts
 	log.mu.Lock()
 	defer log.mu.Unlock()
@@ -150,17 +151,17 @@ func (c *client) commandAlerts(ctx context.Context, e *clientEngine) error {
 	return e.MuteAlerts(ctx, []string{ruleOfTasks, ruleOfRest}[c.rng.IntN(2)], until, "because")
 }
 
-// counted is what the oracle remembers about a notification.
+// counted contains the fields of a notification that the oracle compares with its next version.
 type counted struct {
 	channel string
 	count   int64
 	final   bool
 }
 
-// noted is what the oracle remembers about all notifications of a domain.
+// noted is the oracle's record of the notifications and failed tasks of a domain.
 type noted struct {
-	counts map[string]counted // what each notification reports
-	failed int64              // tasks that failed while the rules existed
+	counts map[string]counted // by notification
+	failed int64              // number of tasks that failed while the rules existed
 }
 
 // alerted checks the changes of alerts in a revision: every transition is counted once for each channel.

@@ -94,8 +94,8 @@ func (o *oracle) appended(key string) {
 	f.waiting = append(f.waiting, waiting{entry, f.entries, has((*event.TimerFired)(nil))})
 }
 
-// claimsAhead reports whether an entry contains a time that a client read while its clock was far ahead, although the
-// entry was appended after the clock was corrected.
+// claimsAhead reports whether an entry contains a time that is far ahead, because a client read it from a wrong
+// clock. The client may have appended the entry later, when its clock was right again.
 func (o *oracle) claimsAhead(entry string, data []byte) bool {
 	return slices.ContainsFunc(event.Groups(event.DecodeEntry(data)), func(g event.Group) bool {
 		at, _ := event.Latest(entry, g.Events)
@@ -103,8 +103,8 @@ func (o *oracle) claimsAhead(entry string, data []byte) bool {
 	})
 }
 
-// If the queue has had a task for longQueued, every sweep must have seen the task in the queue, and must not request
-// another dispatch. Clock skew and slow writes delay a sweep by less than that.
+// After a task has been in the queue for longQueued, every sweep sees it there and must not request another dispatch.
+// Clock skew and slow writes delay a sweep by less than longQueued.
 const longQueued = 8 * time.Minute
 
 // requested records the requests in an entry. It checks that a dispatch was requested only for tasks that the queue had
@@ -252,8 +252,8 @@ func lastSeq(s *state.State, entry string) int64 {
 	return last
 }
 
-// mayBeDead reports whether an entry may be a dead letter: an operator has skipped it, or an older
-// build refused it and it can no longer be read.
+// mayBeDead reports whether an entry may be a dead letter. It may if an operator has skipped it, or if an older build
+// refused it and it can no longer be read.
 func (o *oracle) mayBeDead(f *followed, row *state.Entry) bool {
 	switch row.Reason {
 	case compactor.ReasonSkipped, event.ReasonClockAhead:
@@ -264,7 +264,7 @@ func (o *oracle) mayBeDead(f *followed, row *state.Entry) bool {
 	return false
 }
 
-// noteTriggers records the triggers in a ledger entry that answer a request.
+// noteTriggers records the triggers in a ledger entry that start the run of a request.
 func (f *followed) noteTriggers(entry string, data []byte) {
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for _, e := range group.Events {
@@ -275,9 +275,9 @@ func (f *followed) noteTriggers(entry string, data []byte) {
 	}
 }
 
-// neverRan reports whether a row is a command about a run that does not exist after a rebuild from the bare ledger. The
-// rebuild refused the run because it decided that the run's request had already ended. The command then waits for the
-// run.
+// neverRan reports whether a row is a command about a run that does not exist after a rebuild from the bare ledger.
+// The rebuild refused the run because it decided that the run's request had already ended. So the command waits
+// forever for a run that does not exist.
 func (f *followed) neverRan(row *state.Entry) bool {
 	triggers := f.triggers[row.RunID]
 	return f.unordered && row.Reason == fold.ReasonUnknownRun && len(triggers) > 0 && !slices.ContainsFunc(triggers, func(key state.Key2) bool {

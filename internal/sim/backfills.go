@@ -100,7 +100,7 @@ func (c *client) createBackfill(ctx context.Context, e *clientEngine, a ask) err
 }
 
 // conditions returns random conditions for a command: often none, sometimes an idempotency key that other commands
-// also use, and sometimes an edit tag that no object has.
+// also use, and sometimes an edit tag that matches no object.
 func (c *client) conditions(p *event.AutomationCommand) (to engine.Conditions) {
 	switch c.rng.IntN(8) {
 	case 0:
@@ -196,7 +196,7 @@ func (o *oracle) chunkRuns(f *followed, s *state.State) {
 	live, ofRequest := map[state.ChunkKey]string{}, map[string]string{}
 	for run := range s.Runs.All {
 		key, _, ok := state.ParseChunkRequest(run.RequestID)
-		if !ok || f.unordered { // after a rebuild from the bare ledger, runs may end later
+		if !ok || f.unordered { // a rebuild from the bare ledger may fold the end of a run after the trigger of the next run
 			continue
 		}
 		if other := ofRequest[run.RequestID]; other != "" {
@@ -213,8 +213,8 @@ func (o *oracle) chunkRuns(f *followed, s *state.State) {
 	}
 }
 
-// settled checks a chunk whose run has ended: it compares the state of each partition with the state of its
-// task. The document of the backfill names the partitions.
+// settled checks a chunk whose run has ended: the state of each partition must match the state of its task. The
+// document of the backfill names the partitions of the chunk.
 func (o *oracle) settled(f *followed, s *state.State, was, is *state.Chunk) {
 	b, run := s.Backfills.Get(is.BackfillID), s.Runs.Get(is.RunID)
 	doc, err := o.chunksOf(b)
@@ -234,7 +234,7 @@ func (o *oracle) settled(f *followed, s *state.State, was, is *state.Chunk) {
 			continue
 		}
 		t := taskOf(s, is.RunID, cell, batches)
-		want := "f" // without a plan that can be read
+		want := "f" // a run whose plan cannot be read has no tasks: all its partitions fail
 		if t != nil {
 			want = map[state.TaskState]string{
 				state.TaskSucceeded: "d", state.TaskFailed: "f", state.TaskSkipped: "ds", state.TaskCancelled: "lcsf",

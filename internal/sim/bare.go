@@ -7,8 +7,8 @@ import (
 )
 
 // sameAutomation checks a state that was rebuilt from the bare ledger. The state must have a deployment, and the
-// schedules and alert rules of the world. The last command of a person about each of them must still apply. A schedule
-// may have an earlier version, because such a rebuild folds timers, and the ticks that the timers created, after all
+// schedules and alert rules of the world. The last command of a person about each schedule and rule must still apply.
+// A schedule may have an earlier version: such a rebuild folds timers, and the ticks that timers created, after all
 // other events. These ticks can block a new definition until an automator defines the schedule again.
 func (o *oracle) sameAutomation(f *followed, rebuilt *state.State) {
 	lost := func(format string, args ...any) {

@@ -17,13 +17,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Upper bounds that hold while a world runs. They are generous, because faults delay everything. Work that causes more
-// work, or that never ends, exceeds any bound, and so these bounds detect it.
+// Upper bounds that hold while a world runs. They are generous, because faults delay everything. Even so, they detect
+// work that never ends, and work that causes ever more work: such work exceeds every bound.
 const (
 	// slack limits how long faults may delay work that is due: a stalled queue, a full store, dead
 	// processes, and clock skew.
 	slack = 55 * time.Minute
-	// calmSlack is the slack of worlds without faults: a sweep comes every 10 minutes.
+	// calmSlack is the slack of worlds without faults. There, a domain is swept every 10 minutes.
 	calmSlack = 30 * time.Minute
 	// allowance is how many objects, rows or entries may always exist in addition to a bound.
 	allowance = 25
@@ -72,8 +72,8 @@ func (o *oracle) slack() time.Duration {
 	return slack
 }
 
-// disturbed reports whether an outage or a rebuild ended less than the slack ago. Work that the outage or the rebuild
-// has delayed may still be late.
+// disturbed reports whether an outage or a rebuild ended less than the slack ago. In this case, work that the outage
+// or the rebuild delayed may still be late.
 func (o *oracle) disturbed(f *followed) bool {
 	return f.broken || f.ended || o.w.counts["under repair"] > 0 || o.w.now().Sub(f.rebuiltAt) < o.slack() ||
 		o.w.now().Sub(o.w.outageUntil) < o.slack()
@@ -124,8 +124,8 @@ func (o *oracle) timeBounds(f *followed) {
 
 // liveRows runs when a base is published. It checks that rows of entries have left the live state if they were old
 // enough when the fold of the base began. An entry leaves the live state only after a barrier has listed it. So if
-// sweeps have not had time to follow the newest appends, age is measured from the last append that they have had time
-// to follow.
+// sweeps have not had time to list the newest entries, the age of an entry is measured from the last append that they
+// have had time to list.
 func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	if f.manifest == nil || f.manifest.Timeline != m.Timeline || m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || o.disturbed(f) {
 		return
@@ -140,9 +140,9 @@ func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	}
 }
 
-// follow records which appends sweeps have had time to list. Only the daily full sweep lists an idle domain, even if
-// entries are appended to it. So an append counts only if a wakeup was due after it, or if the domain has waited for a
-// wakeup ever since.
+// follow records which appends sweeps have had time to list. A domain without a wakeup is listed only by the daily
+// full sweep, even if entries are appended to it. So sweeps have had time to list an append only if a wakeup was due
+// after it, or if the domain has had a wakeup ever since.
 func (f *followed) follow(now time.Time) {
 	at := f.manifest.Wakeup.At
 	switch {
@@ -161,7 +161,7 @@ func (f *followed) follow(now time.Time) {
 	}
 }
 
-// lastFollowed returns the index of the last append that a sweep has had time to follow, or -1. Bounds on listings are
+// lastFollowed returns the index of the last append that a sweep has had time to list, or -1. Bounds on listings are
 // measured back from this append.
 func (f *followed) lastFollowed() int {
 	return len(f.lines) - f.entriesSince(f.followedUpTo) - 1
@@ -219,8 +219,8 @@ func (o *oracle) lateness(f *followed) {
 // dueAt returns the time after which work on a run counts as late: the time at which the work is due or at which a
 // revision first contains the run, whichever is later. The times of a run are measured from its trigger, but between
 // two daily full sweeps, no process lists an idle domain (ADR 049). So if the announcement of the trigger is lost and
-// its client does not wait (ADR 053), the run may be due long before it is folded. Once it is folded, the domain has
-// wakeups, and due work happens within the slack.
+// its client does not wait (ADR 053), work on the run may be due long before the trigger is folded. After that, the
+// domain has wakeups, and due work happens within the slack.
 func (f *followed) dueAt(runID string, due event.Time) event.Time {
 	return max(due, event.At(f.seenAt[runID]))
 }
@@ -236,10 +236,10 @@ type floorAt struct {
 	floor    string
 }
 
-// stateFiles checks that a domain that publishes also deletes the state files that no revision needs. It checks files
-// with names below a floor that was reached long ago, and files whose names are so far ahead of the time that no
-// floor would reach them. It skips worlds in which many requests fail: a collection starts over after each failure,
-// and hardly ever finishes there.
+// stateFiles checks that a domain that publishes also deletes the state files that no revision needs. It checks two
+// kinds of files: files whose names have been below the orphan floor for a long time, and files whose names are so
+// far ahead of the current time that the floor would not reach them. It skips worlds in which many requests fail: a
+// collection starts over after each failure, and hardly ever finishes there.
 func (o *oracle) stateFiles(f *followed) {
 	const onePage, few = 1000, 20
 	faults := o.w.cfg.Faults
@@ -260,7 +260,7 @@ func (o *oracle) stateFiles(f *followed) {
 			below = max(below, then.floor)
 		}
 	}
-	if below != "" { // a pass begins only after the floor has risen by this amount since the last pass
+	if below != "" { // a collection begins only after the floor has risen by Orphans since the last collection
 		below = ids.AtTime(ids.Time(below).Add(-o.w.cfg.retention().Orphans))
 	}
 	ahead := ids.AtTime(o.w.now().Add(ids.MaxAhead))
@@ -276,7 +276,8 @@ func (o *oracle) stateFiles(f *followed) {
 			left, example = left+1, object.Key
 		}
 	}
-	// If the writer of a base lost a race, the files of this base may wait for the next pass.
+	// If a process wrote a base but another process published first, the files of this base may wait for the next
+	// collection.
 	if left > allowance+len(state.Declarations()) {
 		o.violation("I-16 bounded work", "%d of %d state files of %s are old and needed by no revision, such as %s", left, all, f.domain, example)
 	}

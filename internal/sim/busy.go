@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// busy measures the time in which at least one task was executing. Times before b.from do not count. Only one
-// execution of each attempt counts, so that an attempt that is executed again and again does not count as progress.
+// busy measures the time in which at least one task was executing. Times before b.from do not count. Only the first
+// execution of each attempt counts: repeated executions of one attempt are no progress.
 type busy struct {
 	from time.Time
 

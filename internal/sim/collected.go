@@ -18,8 +18,7 @@ func (c World) retention() manifest.Policy {
 
 // keepsLongEnough reports whether a world keeps revisions for as long as [manifest.Policy] demands. In other worlds, a
 // collector whose clock is ahead may delete a revision while a reader still trusts the previous one. If a delayed
-// writer creates the deleted revision again at this moment, the reader uses the new manifest until it reads the
-// boundary.
+// writer then creates the deleted revision again, the reader uses this manifest until it reads the boundary.
 func (c World) keepsLongEnough() bool {
 	const trusted = 10 * time.Second
 	return c.keep() > trusted+2*time.Duration(c.Faults.MaxSkew)*time.Second
@@ -35,8 +34,8 @@ type later struct {
 func (l *later) Now() time.Time { return l.Clock.Now().Add(l.by) }
 
 // collected checks, on a copy of the store, that unreferenced objects are deleted in the end. It publishes two more
-// revisions at a time when no earlier revision is kept any more. Only the newest revisions and their files may then be
-// left.
+// revisions, so late that no earlier revision must still be kept. After that, only the newest revisions and their
+// files may be left.
 func (o *oracle) collected(f *followed) {
 	if f.manifest == nil {
 		return

@@ -20,10 +20,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// keepSuperseded returns how long a world keeps superseded versions. A run may be appended to the ledger long after the
-// state from which it was planned. Its inputs must be kept until then. The result allows for all delays until then: a
-// client waits three minutes and may be frozen for four, and its requests may take four minutes each and take effect
-// two minutes late. It also allows for the difference between the clocks of two machines.
+// keepSuperseded returns how long a world keeps superseded versions. A run may be appended to the ledger long after
+// the state from which it was planned was read. Until the append, the inputs of the run must be kept. The result is
+// the sum of all possible delays: a client waits for three minutes, and may be frozen for four. Its requests may take
+// four minutes each, and take effect two minutes late. It also allows for the difference between the clocks of two
+// machines.
 func (f Faults) keepSuperseded() time.Duration {
 	d := clientTimeout + time.Minute + 2*time.Duration(f.MaxSkew)*time.Second
 	if f.Freeze > 0 {
@@ -38,7 +39,7 @@ func (f Faults) keepSuperseded() time.Duration {
 	return d
 }
 
-// outputs returns the outputs of an asset that a world keeps. It is a [gc.Rule].
+// outputs returns which outputs of an asset a world keeps. It is a [gc.Rule].
 func (c World) outputs(asset string) (gc.Keep, bool) {
 	unseen := time.Duration(c.KeepUnseen) * time.Minute
 	keep := gc.Keep{
@@ -132,8 +133,8 @@ func (f *followed) stored(key string) (materialization, name string) {
 	return parts[deep], parts[deep+1]
 }
 
-// deletingOutput checks an output that is about to be deleted: no partition shows it, and no live run makes or reads
-// it. A retry that is published during a pass may miss an output that it reads.
+// deletingOutput checks an output that is about to be deleted: no partition may show it, and no live run may make or
+// read it. An exception is a retry that is published during the pass: an output that it reads may be deleted.
 func (o *oracle) deletingOutput(p *process, key string) {
 	if p.machine.kind == "gc" {
 		o.w.fault("output collected")
@@ -187,7 +188,7 @@ func (o *oracle) raced(run *state.Run, code, message string) bool {
 	return false
 }
 
-// deletingKept checks that the rule of the asset does not keep the object.
+// deletingKept checks that the rule of the asset allows the deletion of the object.
 func (o *oracle) deletingKept(p *process, f *followed, key, materialization string) {
 	parts := strings.SplitN(strings.TrimPrefix(key, contract.AssetsPrefix(f.domain)), "/", 3) //nolint:mnd // namespace, name, rest
 	keep, ok := o.w.cfg.outputs(parts[0] + "/" + parts[1])
@@ -221,8 +222,7 @@ func (o *oracle) deletingLog(p *process, key string) {
 	}
 }
 
-// reads returns the outputs of earlier runs that the plan of a run names: their URIs by
-// materialization.
+// reads returns the outputs of earlier runs that a run reads according to its plan: their URIs by materialization.
 func (o *oracle) reads(run *state.Run) map[string]string {
 	if uris, ok := o.plans[run.PlanRef]; ok || run.PlanRef == "" {
 		return uris
@@ -355,9 +355,9 @@ func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 			there[id] = true
 		case ok && strings.HasPrefix(object.Key, uri):
 		case ok && o.w.lost(blobs, uri):
-			// The collector reads commit markers only if several executions have files. If the winner's files were
-			// deleted, and only those of a loser are left, the collector treats these as the winner's files until a
-			// later version supersedes the output.
+			// The collector reads commit markers only if several executions have files. So if the winner's files were deleted,
+			// and only a loser's files are left, the collector takes them for the winner's files. It keeps them until a later
+			// version supersedes the output.
 		case !ok && id < f.manifest.BaseSnapshot.RunsFrom && !cells[path.Dir(path.Dir(path.Dir(object.Key)))]:
 			// Accept the object: the row of its run was deleted, so it is unknown whether the object belongs to an
 			// output.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// World is the input of a simulation. Everything in it follows from these numbers.
+// World is the input of a simulation. These numbers determine everything that happens in the simulated world.
 type World struct {
 	Seed uint64
 	// Numbers of machines by kind.
@@ -28,7 +28,7 @@ type World struct {
 	MaxInline, MinBase int64
 	// MaxSegment is the maximum number of rows of a table in a segment of history. 0: unlimited.
 	MaxSegment int
-	// MaxBatch bounds the ledger entries that are folded and published at once. 0: 2,000.
+	// MaxBatch is the maximum number of ledger entries that are folded and published together. 0: 2,000.
 	MaxBatch int
 	// KeepEntries is how many minutes the live state keeps ledger entries. KeepLedger is how many
 	// minutes the ledger keeps them. 0: KeepEntries.
@@ -43,15 +43,14 @@ type World struct {
 	// Sweepers is the number of sweepers, at least 1. FullEvery is the number of minutes between sweeps of all domains.
 	// 0: there is no full sweep until the world has come to rest.
 	Sweepers, FullEvery int
-	// Ahead is the number of entries by a writer that ignores the store's clock: their names, ids
-	// or timestamps are hours to years ahead.
+	// Ahead is the number of entries that are appended by a writer that ignores the store's clock. Their names, ids or
+	// timestamps are hours to years ahead.
 	Ahead int
-	// Collectors is the number of collectors. They delete unreferenced outputs of two kinds. One kind
-	// is superseded versions that are not among the newest KeepVersions of their partition, or were
-	// superseded KeepOutputs minutes ago. The other kind is outputs that never became visible, after
-	// KeepUnseen minutes.
+	// Collectors is the number of collectors. They delete two kinds of unreferenced outputs. A superseded version is
+	// deleted if it is not among the newest KeepVersions of its partition, or was superseded at least KeepOutputs
+	// minutes ago. An output that never became visible is deleted after KeepUnseen minutes.
 	Collectors, KeepVersions, KeepOutputs, KeepUnseen int
-	// KeepEach gives some assets their own rules, which keep more.
+	// KeepEach: some assets have their own rules, which keep more outputs.
 	KeepEach bool
 	// Alone is how many of a thousand runs select one asset without its upstreams.
 	Alone int
@@ -65,16 +64,16 @@ type World struct {
 	// Schedules is the number of schedules of each domain. Wide is the maximum number of assets that a
 	// schedule selects. 0: one.
 	Schedules, Wide int
-	// Idle gives each domain a schedule whose next tick is months away. At the end of worlds without faults, the oracle
+	// Idle: each domain has a schedule whose next tick is months away. At the end of worlds without faults, the oracle
 	// counts the calls that services make for these idle domains.
 	Idle bool
 	// Backfills is the number of backfills that clients create.
 	Backfills int
-	// If Alerts is not 0, the releases of domains have alert rules and deadlines. The channels refuse Alerts of every
-	// ten first tries.
+	// If Alerts is not 0, the releases of domains have alert rules and deadlines. A channel refuses each of the first
+	// two tries to send a message with a probability of Alerts/10.
 	Alerts int
-	// Chained is the number of days of an asset that reads its own earlier days, in each project. 0: there is
-	// none.
+	// Each project has an asset that reads its own earlier days. Chained is the number of days of this asset. 0: no
+	// project has such an asset.
 	Chained int
 	// If Batched is not 0, the assets that read their own earlier days are replaced with assets whose tasks materialize
 	// up to this many days.
@@ -82,12 +81,12 @@ type World struct {
 	// In a large world, Large is the number of unpartitioned assets of each project, and Days is the number of days of
 	// its partitioned assets: see large.go. 0: the world is small.
 	Large, Days int
-	// Slowed is how many times longer than usual the writes of compactors to the store take in a large world. In such a
-	// world, many tasks end in each revision: see slowed.go. 0: writes take as long as usual.
+	// In a large world, a compactor's writes to the store take Slowed times as long as usual, so that many tasks end in
+	// each revision: see slowed.go. 0: writes take as long as usual.
 	Slowed int
 	// Slots is how many tasks a worker executes at once. 0: 8.
 	Slots int
-	// Begin is how many minutes after the beginning of the year 2000 the world begins.
+	// Begin is the time at which the world begins, in minutes since the beginning of the year 2000.
 	Begin int
 	// Online is the number of rebuilds that run while everything else continues.
 	Online int
@@ -154,8 +153,8 @@ func Draw(seed uint64) World {
 	return c
 }
 
-// drawHistory draws when rows are merged and leave the live state. A third of the worlds are long enough for runs to be
-// closed.
+// drawHistory draws when rows are merged, and when they leave the live state. A third of the worlds are long enough
+// for runs to be closed.
 func (c *World) drawHistory() {
 	tiers := random(c.Seed, "tiers", 0)
 	c.MaxInline = []int64{-1, 1000, 4000, 30_000}[tiers.IntN(4)]
@@ -185,8 +184,8 @@ func (c *World) drawMoreFaults() {
 	if drop := random(c.Seed, "drop", 0); drop.IntN(3) == 0 {
 		c.Faults.Dropped = 1 + drop.IntN(300)
 	}
-	// In some worlds almost all announcements are lost, clocks are far apart, and pages are small: entries
-	// are found only by listings, which need many requests.
+	// In some worlds, almost all announcements are lost, clocks are far apart, and pages are small. In such a world,
+	// compactors find most entries only by listings, and each listing needs many requests.
 	if deaf := random(c.Seed, "deaf", 0); deaf.IntN(6) == 0 {
 		c.Faults.NoticeLost, c.Faults.NetRefused = 900+deaf.IntN(100), 200+deaf.IntN(300)
 		c.Faults.MaxSkew, c.PageSize = 100+deaf.IntN(200), 2+deaf.IntN(3)
@@ -247,7 +246,7 @@ func (c *World) drawOvertaken() {
 	c.KeepEntries = min(c.KeepLedger, 1+r.IntN(6))
 }
 
-// drawLimits draws small segments of history and small batches.
+// drawLimits limits the sizes of history segments and of batches in some worlds.
 func (c *World) drawLimits() {
 	if segments := random(c.Seed, "segments", 0); segments.IntN(2) == 0 {
 		c.MaxSegment = 1 + segments.IntN(40)

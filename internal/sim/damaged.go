@@ -25,8 +25,8 @@ const (
 	maxUnrestored = 5 * time.Minute
 )
 
-// drawDamage enables damage of committed outputs in some worlds. It draws last, because other draws
-// depend on whether faults exist.
+// drawDamage enables damage of committed outputs in some worlds. It runs after all other draws, because they depend
+// on whether the world has faults.
 func (c *World) drawDamage() {
 	if r := random(c.Seed, "damaged outputs", 0); r.IntN(4) == 0 {
 		c.Faults.Damaged = 1 + r.IntN(400>>r.IntN(4))
@@ -85,7 +85,7 @@ func (w *world) damageOutput(r *rand.Rand, marker, key string) {
 	}
 }
 
-// damageObject changes or deletes an object, and returns how.
+// damageObject changes or deletes an object, and returns the kind of the damage.
 func (w *world) damageObject(r *rand.Rand, key string, data []byte) (how string) {
 	ctx := context.Background()
 	how = []string{"bit flipped", "truncated", "replaced", "deleted"}[r.IntN(4)]
@@ -159,8 +159,8 @@ func wordsOf(message string) []string {
 	return strings.FieldsFunc(message, func(r rune) bool { return strings.ContainsRune(" :\"", r) })
 }
 
-// readInputs reads the input files of a task like queries and commands do, and lets the oracle
-// compare them with the written files.
+// readInputs reads the input files of a task, as a query or a command would, and lets the oracle compare their
+// content with the written content.
 func (w *world) readInputs(p *process, e worker.Execution) error {
 	if w.cfg.Faults.Damaged == 0 {
 		return nil
@@ -185,7 +185,7 @@ func (w *world) readInputs(p *process, e worker.Execution) error {
 	return w.park(context.Background(), k)
 }
 
-// input checks that a task reads the committed content.
+// input checks that a task has read the committed content of an input file.
 func (o *oracle) input(e worker.Execution, key string, content []byte) {
 	o.w.counts["input files read"]++
 	if !bytes.Equal(content, o.w.made[key]) {
@@ -259,8 +259,8 @@ func visible(s *state.State, t *state.Task) bool {
 // rest is the last line of a truncated list.
 const rest = "…"
 
-// mayLeaveOut reports whether the list of damaged outputs in a report is truncated, so that it may lack an output. The
-// list of superseded outputs is truncated without a last line, but the report counts all superseded outputs.
+// mayLeaveOut reports whether the list of damaged outputs in a report is truncated, so that it may lack an output. A
+// truncated list of superseded outputs does not end with such a line, but the report counts all superseded outputs.
 func mayLeaveOut(report *repair.Report, visible bool) bool {
 	return slices.Contains(report.Problems, rest) || !visible && report.SupersededOutputs > len(report.Superseded)
 }

@@ -28,7 +28,7 @@ func codeOf(version, asset int) string {
 	return fmt.Sprintf("%016x", asset<<8|(version+asset%2)/2)
 }
 
-// coded returns the assets of a project with the codes of a release.
+// coded returns the assets of a project with the code fingerprints that they have in a release.
 func (p *project) coded(version int) []plan.Asset {
 	assets := slices.Clone(p.assets)
 	for i := range assets {
@@ -169,8 +169,9 @@ func (o *oracle) freshness(f *followed) {
 	}
 }
 
-// codesOf returns the fingerprints with which a partition of an asset may be fresh. The first partitions of an asset that
-// reads itself have windows that begin before the first period.
+// codesOf returns a function that returns the code fingerprints with which a partition of an asset may be fresh. They
+// depend on the partition: in an asset that reads itself, the windows of the first partitions are cut off, because
+// they begin before the first period.
 func codesOf(assets []plan.Asset, a *plan.Asset) func(partition string) []string {
 	g, err := plan.NewGraph(assets)
 	if err != nil {
@@ -218,16 +219,16 @@ func (o *oracle) planOf(run *state.Run) *plannedRun {
 	return p
 }
 
-// readFor reports whether a task reads an input for one of its partitions. A batch materializes several partitions.
-// If an upstream has the same partitions, the batch reads for each of them only the same partition of the upstream
-// (ADR 113).
+// readFor reports whether a task reads a partition of an upstream to materialize one of the partitions of its batch.
+// If the upstream has the same partitions as the batch, the task reads for each of them only the upstream's partition
+// with the same key (ADR 113).
 func readFor(batch []string, partition, input string) bool {
 	return input == partition || !slices.Contains(batch, input)
 }
 
-// freshInputs checks that a fresh partition has read the visible output of each input. An input may differ if its
-// visible output is not newer than declared, the fold sequence number up to which a mark declares the partition
-// fresh.
+// freshInputs checks that a fresh partition has read the visible output of each input. A mark may declare the
+// partition fresh up to a fold sequence number, which is declared. The partition need not have read a visible output
+// that is not newer than this number.
 func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) {
 	run := f.state.Runs.Get(row.RunID)
 	if run == nil {

@@ -37,7 +37,7 @@ type call struct {
 	done   chan struct{}
 }
 
-// serving is the context key of the number of the request.
+// serving is the key under which a context holds the number of the request that it serves.
 type serving struct{}
 
 // scheduled is an event that the driver will execute.

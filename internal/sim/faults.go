@@ -57,7 +57,7 @@ func (f Faults) calm() bool {
 
 func (f Faults) outage() time.Duration { return time.Duration(f.Absence) * time.Minute }
 
-// dice draws faults. It belongs to the driver.
+// dice draws faults. Only the driver's goroutine uses it.
 type dice struct {
 	Faults
 	w            *world
@@ -78,12 +78,13 @@ func (d *dice) chance(n int, name string) bool {
 	return true
 }
 
-// between draws a duration.
+// between draws a duration from a range.
 func (d *dice) between(from, to time.Duration) time.Duration {
 	return from + time.Duration(d.rng.Int64N(int64(to-from)+1))
 }
 
-// latency draws half of a round trip. Distinct latencies keep events in order.
+// latency draws the duration of half a round trip. Latencies are random, so that two events rarely happen at the same
+// time.
 func (d *dice) latency() time.Duration { return d.between(time.Millisecond, 30*time.Millisecond) }
 
 type storageFault struct {
@@ -180,7 +181,7 @@ func (d *dice) notice() deliveryFault {
 	return f
 }
 
-// minute draws the faults of machines.
+// minute draws the faults that happen in a minute.
 func (d *dice) minute() {
 	if d.over() {
 		return

@@ -34,7 +34,7 @@ func (o *oracle) final() {
 	}
 }
 
-// outcomes compares the outcome of each run with a simple model.
+// outcomes compares the outcome of each task with a simple model.
 func (o *oracle) outcomes(f *followed) {
 	keys := map[string]string{}
 	for run := range f.state.Runs.All {
@@ -90,8 +90,8 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 		if problem := spent(f, t, policy); problem != "" && !f.cancelled[run.RunID] {
 			return problem + ": " + t.ErrorCode + " " + t.ErrorMessage
 		}
-		// If the order is lost, a run timeout that comes later in the new order may have cancelled
-		// an attempt.
+		// If the order is lost, a run timeout may have cancelled the attempt, although the rebuild folds this timeout
+		// later.
 		if o.w.cfg.Faults.calm() && !f.unordered && o.w.damagedIn(t.ErrorMessage) == "" && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 && !o.blocked(t) &&
 			!o.raced(run, t.ErrorCode, t.ErrorMessage) {
 			return "its attempt should have succeeded: " + t.ErrorCode + " " + t.ErrorMessage
@@ -102,8 +102,9 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 	return ""
 }
 
-// spent returns the reason why a task should not have failed yet, according to its recorded attempts, or "" if it
-// should have failed. At most ten attempts that were lost to infrastructure are retried.
+// spent checks, with the recorded attempts of a failed task, that the task had no attempts left. It returns "" if so,
+// and otherwise the reason why the task should have been retried. Servo grants another attempt for at most ten
+// losses.
 func spent(f *followed, t *state.Task, policy plan.Retries) string {
 	const most = 10
 	lost, last := int32(0), &state.Attempt{}

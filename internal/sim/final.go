@@ -133,7 +133,7 @@ func spent(f *followed, t *state.Task, policy plan.Retries) string {
 }
 
 func (o *oracle) repairs(f *followed, blobs blob.Store) repair.Config {
-	o.repaired++ // a new seed, so that the files of each rebuild have different names
+	o.repaired++ // each rebuild has its own seed, so that no two rebuilds write files with the same names
 	source := ids.NewSource(o.w.now, &entropy{rng: random(o.w.cfg.Seed, "repair", o.repaired)})
 	return repair.Config{
 		Handle:  domain.Open(domain.Handle{Domain: f.domain, Store: blobs, Codec: o.w.codec, IDs: source, Clock: o.w.clock}),
@@ -203,8 +203,8 @@ func (o *oracle) bareLedger(f *followed) {
 		case again == nil && run.CancelReason == replacedByTick && !executed(f.state, run):
 			// The rebuild decided that a later tick replaced the run's request. No fact contradicts this decision.
 		case again == nil && cancelledFirst(s, run) && !executed(f.state, run):
-			// A person cancelled the request at about the time of its planning. Which of the two came first depends on the
-			// names of the entries, and so on clocks.
+			// A person cancelled the request at about the time at which an automator planned it. The names of the two entries,
+			// and so the clocks of their writers, decide which came first.
 		case again == nil && slices.Contains(cancelledWithBackfill, run.CancelReason) && !executed(f.state, run):
 			// A command ended the run's chunk before a worker began. No fact shows whether the run came first.
 		case again == nil:

@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// followed is the oracle's view of a domain, which comes from the domain's published revisions.
+// followed is what the oracle knows about a domain, mainly from the domain's published revisions.
 type followed struct {
 	domain    ids.Domain
 	manifests *manifest.Store
@@ -31,7 +31,7 @@ type followed struct {
 	cancelled map[string]bool
 	entries   int
 	waiting   []waiting
-	broken    bool // the projections are damaged and not yet rebuilt
+	broken    bool // the projections are damaged, and an operator has not yet rebuilt them
 	// unreadable contains files that only a damaged index names.
 	unreadable map[string]bool
 	unordered  bool // the state was rebuilt after the folding order of the ledger was lost
@@ -41,7 +41,7 @@ type followed struct {
 	// forgotten contains the tasks whose success is in an entry that an operator has skipped.
 	forgotten map[state.Key2]bool
 	// abandoned contains entries that may have appeared after a listing had passed their names. The value is true if the
-	// writer was not slow, so that a wrong clock is the cause.
+	// writer's clock was the cause, and false if the writer was slow.
 	abandoned map[string]bool
 	named     map[string]span // for each state file, the revisions that name it
 	// durable contains the checksums of the appended entries, and archived the checksums of the
@@ -58,7 +58,7 @@ type followed struct {
 	keyCommands []keyCommand
 	// markCommands holds the commands that mark outputs.
 	markCommands []markCommand
-	// marksFolded holds the folded mark commands. marksSaid holds, for each output, the command that applies to it.
+	// marksFolded holds the folded mark commands. marksSaid holds, for each output, the mark command that applies to it.
 	marksFolded []markCommand
 	marksSaid   map[state.Key3]markCommand
 	// forgetCommands holds the commands that forget assets.
@@ -67,7 +67,7 @@ type followed struct {
 	held map[int64]heldRevision
 	// recreated contains collected revisions whose manifests a delayed writer has created again.
 	recreated map[int64]bool
-	// noted are the notifications; nil: none yet.
+	// noted is the record of notifications; nil: no revision with alert rules has been published.
 	noted     *noted
 	lines     []lineCount
 	floors    []floorAt
@@ -84,7 +84,7 @@ type followed struct {
 	endedAt  time.Time
 	seenAt   map[string]time.Time              // when runs were first published
 	deployed map[string]*event.ProjectDeployed // deployments in the ledger, by id
-	approved map[string]bool                   // materializations that commands of the ledger approve
+	approved map[string]bool                   // materializations that commands approve
 	shown    map[string]string                 // outputs that a partition has shown: URIs by materialization
 	ticks    map[instant]string                // the id of the tick of each instant
 	runsOf   map[string]string                 // runs by tick

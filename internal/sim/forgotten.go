@@ -29,7 +29,7 @@ func (l *workload) drawForgetting(span time.Duration) {
 	}
 }
 
-// hide marks the outputs of an asset, or forgets the asset.
+// hide marks the outputs of an asset as stale, fresh or missing, or forgets the asset.
 func (c *client) hide(ctx context.Context, e *clientEngine, a ask) error {
 	if a.verb == askForget {
 		return c.forget(ctx, e, a)
@@ -72,15 +72,15 @@ func (f *followed) noteForgotten(entry string, data []byte) {
 	}
 }
 
-// forgotten compares the forgotten assets with the folded commands: the greatest command counts. Readers must find
-// exactly the outputs that became visible after that command was folded.
+// forgotten compares the forgotten assets with the folded commands. For each asset, the command with the greatest id
+// applies: readers must find exactly the outputs that became visible after this command was folded.
 func (o *oracle) forgotten(f *followed) {
 	if len(f.forgetCommands) == 0 {
 		return
 	}
 	const invariant = "forgotten assets"
 	greatest, known := map[string]string{}, map[string]bool{}
-	folded := map[string]int64{} // the fold sequence of the greatest command, by asset
+	folded := map[string]int64{} // the fold sequence number of the greatest command, by asset
 	for _, c := range f.forgetCommands {
 		known[c.CommandID] = true
 		row := f.state.Entries.Get(state.Key2{A: c.entry, B: c.group})
@@ -110,8 +110,9 @@ func (o *oracle) forgotten(f *followed) {
 	}
 }
 
-// hiddenSince checks whether readers find the output of an asset that was forgotten at a fold sequence number. A rebuild
-// without the recorded order has also hidden the outputs of runs below an id.
+// hiddenSince checks that readers find the output of a forgotten asset only if it became visible after the fold
+// sequence number seq, at which the asset was forgotten. After a rebuild without the recorded order, outputs of runs
+// with ids below the parameter below are hidden, too.
 func (o *oracle) hiddenSince(f *followed, row *state.Partition, seq int64, below string) {
 	const invariant = "forgotten assets"
 	found, err := (&snapshot.Snapshot{State: f.state}).Partition(context.Background(), row.AssetKey, row.PartitionKey)

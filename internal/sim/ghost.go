@@ -12,8 +12,8 @@ import (
 // maxGhosts is the maximum number of tasks about which one request appends stale events.
 const maxGhosts = 12
 
-// appendGhosts appends stale events, like a process that was frozen for a long time: reports on attempts that timed out
-// or ended, and outdated requests and timers. The fold must ignore these events.
+// appendGhosts appends stale events, as a process would that was frozen for a long time: reports on attempts that
+// timed out or ended, and outdated requests and timers. The fold must ignore these events.
 func (c *client) appendGhosts(ctx context.Context, e *clientEngine) error {
 	snap, err := e.Current(ctx)
 	if err != nil {

@@ -17,8 +17,8 @@ const idleFor = 20 * time.Minute
 // idle counts the calls of services while nothing is due in any domain. Only listings of wakeups are allowed, and are
 // not counted.
 type idle struct {
-	begun  time.Time // when everything but the services was stopped; zero: not yet
-	from   time.Time // when counting began; zero: not yet, because something is due soon, or was due a moment ago
+	begun  time.Time // when the other processes were stopped; zero: not yet
+	from   time.Time // when counting began; zero: not yet
 	last   time.Time // when a service last made a call
 	calls  int
 	sample string
@@ -30,8 +30,9 @@ func (i *idle) stopped(m *machine) bool {
 	return !i.begun.IsZero() && (m.kind == "reader" || m.kind == "gc" || m.kind == "client")
 }
 
-// ended reports whether the counting of calls is over. Worlds with faults or full sweeps do not count calls: faults
-// cause deliveries that arrive late, and full sweeps visit every domain.
+// ended reports whether the counting of calls is over. It first stops the other processes, and then waits until
+// nothing is due soon. In worlds with faults or full sweeps, calls are not counted: faults cause deliveries that
+// arrive late, and full sweeps visit every domain.
 func (i *idle) ended(w *world) bool {
 	if !w.cfg.Idle || w.cfg.Faults != (Faults{}) || w.cfg.FullEvery > 0 || w.cfg.Ahead > 0 {
 		return true
@@ -48,7 +49,7 @@ func (i *idle) ended(w *world) bool {
 	case i.from.IsZero() && now.Sub(i.last) >= restFor && !w.oracle.dueBefore(event.At(now.Add(idleFor+time.Minute))):
 		i.from = now
 	case i.from.IsZero():
-		return now.Sub(i.begun) > restTimeout/2 // rows of ended requests are deleted after an hour
+		return now.Sub(i.begun) > restTimeout/2 // wait for the rows of ended requests, which are deleted after an hour
 	case now.Sub(i.from) >= idleFor:
 		w.fault("idle world")
 		if i.calls > 0 {

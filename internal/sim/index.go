@@ -73,8 +73,8 @@ func (x *index) follow(f *followed, before *state.State) slotCount {
 	return then
 }
 
-// followDeps updates the upstreams from the changed edges. If an edge was deleted, it reads all edges again; single
-// edges of a run are never deleted.
+// followDeps updates the upstreams from the changed edges. If any edge was deleted, a whole run was deleted, so
+// followDeps reads all edges again.
 func (x *index) followDeps(f *followed, before *state.State) {
 	edges := changed(f, f.state.Deps)
 	if len(deleted[state.Dep](f)) > 0 {
@@ -108,7 +108,8 @@ func (f *followed) shows(materialization string) (rows []*state.Partition) {
 	return rows
 }
 
-// changed yields the rows of a table that the newest revision has written. If these are unknown, it yields all rows.
+// changed yields the rows of a table that the newest revision has written. If it is unknown which rows these are,
+// changed yields all rows.
 func changed[K, R comparable](f *followed, table state.Table[K, R]) iter.Seq[*R] {
 	if f.rows == nil {
 		return table.All
@@ -139,8 +140,8 @@ func isDeleted[R any](row *R) bool {
 	return any(row).(interface{ RowMeta() *state.Meta }).RowMeta().Deleted //nolint:forcetypeassert,errcheck // every row has this method
 }
 
-// replaced yields the old versions of the rows of a table that the newest revision has changed or deleted. If these are
-// unknown, it yields all rows.
+// replaced yields the old versions of the rows of a table that the newest revision has changed or deleted. If it is
+// unknown which rows these are, replaced yields all rows.
 func replaced[K, R comparable](f *followed, before state.Table[K, R]) iter.Seq[*R] {
 	if f.rows == nil {
 		return before.All

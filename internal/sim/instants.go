@@ -9,12 +9,12 @@ import (
 
 // The oracle has its own calendar: it checks minute by minute whether a minute is an instant.
 
-// zoneOf describes a zone during the weeks in which worlds take place: its offset changes at most
-// once.
+// zoneOf describes a time zone during the weeks in which worlds take place. In these weeks, its offset changes at
+// most once.
 type zoneOf struct {
 	name          string
 	before, after time.Duration
-	at            time.Time // time of the change
+	at            time.Time // when the offset changes
 }
 
 var zonesOf = []zoneOf{
@@ -85,8 +85,9 @@ func isInstant(s *event.Schedule, at time.Time) bool {
 	return c.matches(at.Add(z.after)) && !c.other(s, z, at, at.Add(z.after-z.before), event.RepeatedFirst)
 }
 
-// other reports whether two conditions hold: the clocks were set back between two times with the same local time, and
-// the schedule has the given policy for repeated local times.
+// other reports whether a schedule ticks at other and not at the parameter at. This is so if the clocks are set back
+// between these two times, so that both have the same local time, and the schedule has the given policy for repeated
+// local times.
 func (c cadence) other(s *event.Schedule, z zoneOf, at, other time.Time, policy string) bool {
 	occurs := z.after < z.before && at.Before(z.at) != other.Before(z.at)
 	chosen := s.Repeated

@@ -11,9 +11,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// Large worlds have the faults and the bounds of other worlds, but runs of thousands of tasks. They reach the sizes at
-// which plans are read from the store, batches are full, and deltas and history consist of many files. Listings have
-// many pages, and backfills have chunks of hundreds of partitions.
+// Large worlds have the same faults and bounds as other worlds, but runs of thousands of tasks. Because of this size,
+// plans are read from the store, batches are full, and deltas and history consist of many files. Listings have many
+// pages, and backfills have chunks of hundreds of partitions.
 
 // DrawLarge returns the large world of a seed.
 func DrawLarge(seed uint64) World {
@@ -37,7 +37,7 @@ func DrawLarge(seed uint64) World {
 	if c.PageSize < 1000 {
 		c.PageSize = 50 + r.IntN(500)
 	}
-	// A process dies after a number of writes that does not depend on the size of the world.
+	// Whether a process dies is drawn for each write, and large worlds have many writes. So limit this probability.
 	const mostKills, mostDamage = 1, 40
 	c.Faults.KillBefore, c.Faults.KillAfter = min(c.Faults.KillBefore, mostKills), min(c.Faults.KillAfter, mostKills)
 	c.Faults.Damaged = min(c.Faults.Damaged, mostDamage)
@@ -65,10 +65,10 @@ func (c *World) drawLargeAutomation(r *rand.Rand) {
 	}
 }
 
-// slowOfLarge divides the share of slow tasks in large worlds.
+// slowOfLarge is the number by which the share of slow tasks is divided in large worlds.
 const slowOfLarge = 20
 
-// manySlots returns a number of slots that suits the size of the world.
+// manySlots multiplies a number of slots by a factor that suits the size of the world.
 func (c World) manySlots(slots int32) int32 {
 	const each, eachOfSlowed = 40, 120
 	switch {
@@ -91,7 +91,7 @@ func (c World) chunk(r *rand.Rand) int {
 	return 1 + r.IntN(3)
 }
 
-// lastDay is the last day of partitioned assets in large worlds. It has ended when a world begins.
+// lastDay is the last day of partitioned assets in large worlds. This day has ended when a world begins.
 var lastDay = time.Date(1999, 12, 30, 0, 0, 0, 0, time.UTC)
 
 func dayBack(n int) string { return lastDay.AddDate(0, 0, -n).Format(time.DateOnly) }
@@ -134,9 +134,9 @@ func (l *workload) drawLargeRuns() {
 	switch {
 	case l.w.cfg.Slowed == 0:
 	case l.w.cfg.automated():
-		runs = r.IntN(2) // most tasks are those of schedules and backfills
+		runs = r.IntN(2) // schedules and backfills create enough tasks
 	default:
-		runs *= 3 // more runs do not prolong the other parts of a world, such as its end without work
+		runs *= 3 // more runs increase the work of a world, but not the idle time at its end
 	}
 	for range runs {
 		client := fmt.Sprintf("client%d", r.IntN(l.w.cfg.Clients))

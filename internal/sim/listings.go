@@ -2,9 +2,9 @@ package sim
 
 import "sync"
 
-// listings counts, by prefix, the failed and the completed listings of compactors since the last query of
-// these counts. A listing starts over after a failed request, so in worlds with small pages and many
-// failures, few listings complete. Timers then wait, because they fire only after a complete listing.
+// listings counts, by prefix, how many listings of compactors have failed and completed since the last call of
+// onlyFailed. A listing starts over after a failed request, so in worlds with small pages and many failures, few
+// listings complete. Timers then wait, because they fire only after a complete listing.
 type listings struct {
 	mu                sync.Mutex
 	failed, completed map[string]int
@@ -25,8 +25,7 @@ func (l *listings) ended(prefix string, err error) {
 	}
 }
 
-// onlyFailed reports whether listings of a prefix have failed and none has completed since it was
-// last called.
+// onlyFailed reports whether, since its last call, listings of a prefix have failed and none has completed.
 func (l *listings) onlyFailed(prefix string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -70,8 +70,9 @@ func (f *followed) noteMarks(entry string, data []byte) {
 	}
 }
 
-// said returns, for each output, the folded command that applies: the greatest command, or one that says "missing".
-// differs reports whether the result may differ from the result for the previous revision.
+// said returns, for each output, the folded command that applies: the first command that marks the output as missing,
+// or else the command with the greatest id. differs reports whether the result may differ from the result for the
+// previous revision.
 func (f *followed) said() (said map[state.Key3]markCommand, differs bool) {
 	var folded []markCommand
 	for _, c := range f.markCommands {
@@ -97,8 +98,8 @@ func (f *followed) said() (said map[state.Key3]markCommand, differs bool) {
 	return said, true
 }
 
-// marked compares the marks of current outputs with the folded commands. Readers must find the outputs that agree with
-// the marks, and every mark must come from a command.
+// marked compares the marks of current outputs with the folded commands. Readers must not find outputs that are
+// marked as missing, and every mark must come from a command.
 func (o *oracle) marked(f *followed) {
 	if len(f.markCommands) == 0 {
 		return
@@ -132,7 +133,7 @@ func (o *oracle) marked(f *followed) {
 }
 
 // freshMark returns the fold sequence number up to which a mark declares a partition fresh, or 0 if the partition has
-// no mark. The partition has been found to be fresh, so a mark as stale or missing is a violation.
+// no mark. The caller has found that the partition is fresh, so a mark as stale or missing is a violation.
 func (o *oracle) freshMark(f *followed, row *state.Partition) int64 {
 	m := f.state.MarkOf(row)
 	if m == nil {

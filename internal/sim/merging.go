@@ -25,18 +25,19 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// In some worlds, small outputs of partitioned assets are merged: by workers after their tasks, and by machines that do
-// the work of servo admin merge. Only the format of merged files is simulated: a merged file contains the single files
-// of each cell, byte for byte. So the oracle can compare the bytes that a task reads with those of the outputs.
+// In some worlds, small outputs of partitioned assets are merged: by workers after their tasks, and by machines that
+// act like servo admin merge. Only the format of merged files is simulated: a merged file contains the single files
+// of each cell, byte for byte. So the oracle can compare the bytes that a task reads with the bytes of the outputs.
 
-// drawMerging enables merging in some worlds. It draws last, because other draws depend on the values that it changes.
+// drawMerging enables merging in some worlds. It runs after all other draws, because they depend on values that it
+// changes.
 func (c *World) drawMerging() {
 	if r := random(c.Seed, "merging", 0); r.IntN(6) == 0 && c.Overtaken == 0 {
 		c.merge(r)
 	}
 }
 
-// DrawMerging returns the world of a seed, with merging.
+// DrawMerging returns the world of a seed, and enables merging in it.
 func DrawMerging(seed uint64) World {
 	c := Draw(seed)
 	if c.Merging == 0 {
@@ -137,7 +138,7 @@ func runMerger(ctx context.Context, p *process) {
 	for _, d := range w.domains {
 		readers[d] = p.handle(d).Reader()
 	}
-	settings, until := w.cfg.merging(), time.Duration(0) // until when merged files replace others; 0: forever
+	settings, until := w.cfg.merging(), time.Duration(0) // how long this machine merges; 0: as long as the world
 	if r.IntN(3) > 0 {
 		until = time.Duration(r.Int64N(int64(w.cfg.horizon())))
 	}
@@ -201,7 +202,7 @@ func (w *world) writeRows(folder, text string) error {
 // rowsName is the name of the Parquet file of an output.
 const rowsName = "made.parquet"
 
-// readRows reads the rows of the inputs of a task like a query does, and lets the oracle compare them with the written
+// readRows reads the rows of a task's inputs, as a query would, and lets the oracle compare them with the written
 // files.
 func (w *world) readRows(p *process, e worker.Execution) error {
 	if w.cfg.Merging == 0 {
@@ -272,7 +273,7 @@ func (o *oracle) rows(e worker.Execution, rows []worker.InputRows, contents [][]
 	}
 }
 
-// mergedFile is a merged file that an index has named.
+// mergedFile describes a merged file that an index has named.
 type mergedFile struct {
 	prefix string
 	since  time.Time
@@ -316,7 +317,7 @@ func (o *oracle) indexed(d ids.Domain, prefix string) {
 		}
 		f, err := merged.Describe(ctx, o.w.blobs, prefix, e)
 		if err != nil {
-			continue // damaged, or deleted because the writer did not learn that the index names it
+			continue // damaged, or deleted by a writer that did not learn that the index names the file
 		}
 		o.merged[e.ID] = &mergedFile{prefix: prefix, since: o.w.now(), cells: f.Cells}
 		o.w.fault("merged file published")
@@ -349,7 +350,7 @@ func (o *oracle) isNamed(blobs blob.Store, prefix, id string) bool {
 }
 
 // deletingCopied checks an output that a collector is about to delete: no merged file that was published before the
-// pass began contains it.
+// pass began may still contain the output.
 func (o *oracle) deletingCopied(p *process, key string) {
 	isPart := func(c merged.Cell) bool {
 		return strings.HasPrefix(key, c.URI) || key == contract.CommitMarkerKeyOf(c.URI)

@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// network connects a process to the other processes. The name of a host is a kind of machine: a load balancer picks a
+// network connects a process to the other processes. In a URL, the host is a kind of machine: a load balancer picks a
 // machine of this kind at random.
 type network struct{ p *process }
 
@@ -110,7 +110,7 @@ type request struct {
 }
 
 // request sends a request of a process, or of the cloud if the parameter from is nil. The driver calls the function
-// then with the answer, unless the process has died.
+// "then" with the answer, unless the sending process has died.
 func (w *world) request(method string, u *url.URL, header http.Header, body []byte, from *process, then func(answer)) {
 	fault := w.faults.network()
 	answered := false
@@ -138,7 +138,7 @@ func (w *world) request(method string, u *url.URL, header http.Header, body []by
 	})
 }
 
-// route draws the process that serves a host.
+// route draws a process of a kind of machine, or returns nil if none is serving.
 func (w *world) route(kind string) *process {
 	var live []*process
 	for _, m := range w.machines {
@@ -205,7 +205,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return r.body.Write(b)
 }
 
-// push sends a body from the cloud to a service, for the queue and notifications.
+// push sends a body from the cloud to a service: a queue task or a notification about an object.
 func (w *world) push(to string, header http.Header, body []byte, then func(answer)) {
 	u, err := url.Parse(to)
 	if err != nil {

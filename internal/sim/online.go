@@ -22,7 +22,7 @@ const (
 	bareWriter   = "online, bare"
 )
 
-// scheduleOnline schedules rebuilds while everything else continues.
+// scheduleOnline schedules rebuilds of domains that other processes keep using.
 func (w *world) scheduleOnline() {
 	r := random(w.cfg.Seed, "online", 1)
 	for range w.cfg.Online {
@@ -42,7 +42,7 @@ func (w *world) scheduleOnline() {
 }
 
 // insist repeats a bare rebuild that ended the old revision numbers, but died or gave up before it published. Without
-// the repetition, the domain would have no revision.
+// another attempt, the domain would have no revision.
 func (w *world) insist(m *machine, f *followed) {
 	w.after(time.Minute, nil, func() {
 		if w.over || !f.ended && m.alive == nil {
@@ -60,8 +60,8 @@ const maxOnline = 5
 
 // rebuildOnline is an operator's rebuild. Each try either publishes the same state again, or returns an error and
 // changes nothing. It writes unreferenced files and at most one manifest, which the oracle compares with the previous
-// revision. A bare rebuild may yield another state, and creates a wakeup. If manifests are missing, it may write the
-// boundary.
+// revision. A bare rebuild may yield a different state, and creates a wakeup. A bare rebuild, or any rebuild if
+// manifests are missing, may also write the boundary.
 func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare bool) {
 	source := ids.NewSource(p.now, p.entropy)
 	blobs := faultblob.New(store{p}, func(op faultblob.Op, key string) faultblob.Fault {
@@ -141,9 +141,9 @@ func (o *oracle) rebuiltOnline(f *followed, m *manifest.Manifest, before, after 
 	}
 }
 
-// rebuiltBare accepts a bare rebuild: timers and limits may have decided differently. No folded
-// entry may be missing, except abandoned ones: their writers have appended the events again, which
-// everyEntry checks.
+// rebuiltBare checks the result of a bare rebuild. Rows may differ, because timers and limits may have decided
+// differently. No folded entry may be missing, except abandoned ones: their writers have appended the events again,
+// and everyEntry checks this.
 func (o *oracle) rebuiltBare(f *followed, before, after *state.State) {
 	f.unordered, f.rebuiltAt = true, o.w.now()
 	for row := range before.Entries.All {

@@ -19,8 +19,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
-// oracle watches a world and records violations. It reads the store directly, without faults, and
-// belongs to the driver.
+// oracle watches a world and records violations. It reads the store directly, without faults. Only the driver's
+// goroutine uses it.
 type oracle struct {
 	w          *world
 	domains    map[ids.Domain]*followed
@@ -28,7 +28,7 @@ type oracle struct {
 	minutes    int
 	delays     time.Duration                 // how long timers have waited so far: [world.delayedUntil]
 	repaired   int                           // number of rebuilds and verifications
-	plans      map[string]map[string]string  // results of the function reads, by plan
+	plans      map[string]map[string]string  // results of the method reads, by plan
 	decoded    map[string]*plannedRun        // decoded plans
 	chunks     map[string]*backfill.Document // decoded documents of backfills
 	// collectedAt maps a deleted object to the time at which a collector of outputs deleted it.
@@ -168,8 +168,8 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	}
 }
 
-// If a state has at most checkRows rows, every revision is checked. If it has n times as many rows, every n-th revision
-// is checked.
+// If a state has at most checkRows rows, every revision is checked. If a state has n times as many rows, only about
+// every n-th revision is checked.
 const checkRows = 100
 
 func (o *oracle) check(f *followed, revision int64) {
@@ -242,8 +242,8 @@ func (o *oracle) whole(store *manifest.Store, m *manifest.Manifest) (*state.Stat
 	return st, nil
 }
 
-// hasMerged reports whether a manifest has a base or a delta that was merged from deltas of the
-// previous manifest.
+// hasMerged reports whether a manifest names a base or a delta into which deltas of the previous manifest were
+// merged.
 func hasMerged(before, m *manifest.Manifest) bool {
 	known := map[string]bool{}
 	for _, d := range slices.Concat(before.L1, before.L0) {
@@ -288,15 +288,15 @@ func (o *oracle) filesOf(f *followed, m *manifest.Manifest) []manifest.File {
 	return files
 }
 
-// In large worlds, every revision that a reader reads is compared if the state has at most readRows rows. If it has n
-// times as many rows, every n-th revision is compared.
+// In large worlds, every revision that a reader reads is compared if its state has at most readRows rows. If the
+// state has n times as many rows, only about every n-th revision is compared.
 const readRows = 500
 
 // checkRead compares the state that a reader loaded with the published one.
 func (o *oracle) checkRead(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 	f := o.domains[d]
 	if snap.Revision == 0 || f.broken {
-		return // a compactor that finds no projections has started a timeline, which a rebuild will end
+		return // if projections are missing, a compactor may have started a timeline that a rebuild will end
 	}
 	published, ok := f.past[snap.Revision]
 	if !ok {
@@ -322,8 +322,9 @@ func (o *oracle) checkRead(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 // timeline and the first revision of the new one. It allows for a few requests of four minutes each.
 const restartTime = 20 * time.Minute
 
-// damaged handles a reader that finds the state damaged. This is allowed during a bare rebuild of a domain without
-// manifests: the rebuild first ends the old revision numbers, and until it publishes, the domain has no revision.
+// damaged handles a reader that reports a damaged state. This is a violation unless an operator repairs the domain.
+// It is also allowed during a bare rebuild of a domain without manifests: the rebuild first ends the old revision
+// numbers, and the domain has no revision until the rebuild publishes.
 func (o *oracle) damaged(p *process, d ids.Domain, err error) {
 	f := o.domains[d]
 	restarting := f.ended || !f.endedAt.IsZero() && o.w.now().Sub(f.endedAt) < restartTime
@@ -361,7 +362,7 @@ func (o *oracle) deleting(p *process, key string) {
 	}
 }
 
-// deletingState checks that no readable revision names a file.
+// deletingState checks a state file that is about to be deleted: no readable or pinned revision may name it.
 func (o *oracle) deletingState(p *process, key string) {
 	for _, d := range o.w.domains {
 		if !strings.HasPrefix(key, manifest.StatePrefix(d)) {

@@ -30,7 +30,7 @@ func (l *workload) drawPins(span time.Duration) {
 	}
 }
 
-// pin pins a recent revision for a while, or releases the first one that is pinned.
+// pin pins a recent revision for a while, or releases the first pinned revision in the list.
 func (c *client) pin(ctx context.Context, e *engine.Engine, release bool) error {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -54,11 +54,11 @@ func (c *client) pin(ctx context.Context, e *engine.Engine, release bool) error 
 
 // heldRevision is a pinned revision with the materializations that it shows.
 type heldRevision struct {
-	since   time.Time         // the time at which its pin was committed
-	outputs map[string]string // the URI of each materialization
+	since   time.Time         // when the pin was committed
+	outputs map[string]string // URIs by materialization
 }
 
-// hold records the contents of the revisions that this commit has pinned.
+// hold records which outputs the revisions show that the newest revision has pinned.
 func (o *oracle) hold(f *followed) {
 	for row := range f.state.Pins.All {
 		past, known := f.past[row.Number()]
@@ -67,7 +67,7 @@ func (o *oracle) hold(f *followed) {
 		}
 		h := heldRevision{since: o.w.now(), outputs: map[string]string{}}
 		if _, err := f.manifests.LoadAt(context.Background(), row.Number()); errors.Is(err, manifest.ErrAbsent) {
-			f.held[row.Number()] = h // collected before the pin took effect: the command returns an error
+			f.held[row.Number()] = h // collected before the pin took effect: the pin command returns an error
 			continue
 		}
 		for p := range past.whole.Partitions.All {
@@ -79,8 +79,9 @@ func (o *oracle) hold(f *followed) {
 	}
 }
 
-// deletingPin handles the deletion of the copy of a revision. A collector that does not know the pin may delete the
-// copy. A delayed request may then create the copy again, but the command that has pinned the revision fails.
+// deletingPin records that the copy of a pinned revision is deleted, so that its outputs need not be kept. A
+// collector that does not know the pin may delete the copy. A delayed request may then create the copy again, but the
+// pin command fails.
 func (o *oracle) deletingPin(key string) {
 	for _, f := range o.domains {
 		name, ours := strings.CutPrefix(key, manifest.PinPrefix(f.domain))
@@ -91,8 +92,9 @@ func (o *oracle) deletingPin(key string) {
 	}
 }
 
-// deletingPinned checks an output that is about to be deleted: no revision that was pinned when the pass began shows
-// it. Files of losing executions do not belong to a revision. name is the place of the object within the output.
+// deletingPinned checks an output that is about to be deleted: no revision that was pinned when the pass began may
+// show the output. Files of losing executions are not part of what a revision shows. name is the path of the object
+// within the output.
 func (o *oracle) deletingPinned(p *process, f *followed, key, materialization, name string) {
 	for revision, h := range f.held {
 		row := f.state.Pins.Get(strconv.FormatInt(revision, 10))

@@ -35,16 +35,16 @@ type machine struct {
 // process is one execution of a program.
 type process struct {
 	machine *machine
-	id      string          // sorts deterministically
-	ctx     context.Context //nolint:containedctx // it ends when the process ends
+	id      string          // calls are sorted by id, so it is the same in every simulation
+	ctx     context.Context //nolint:containedctx // ends with the process
 	cancel  context.CancelFunc
 	killed  chan struct{}
 	dead    atomic.Bool
 	fell    bool            // the process died before the end of the world
 	handler http.Handler    // handler of its endpoint, once it serves
-	work    context.Context //nolint:containedctx // context of requests
+	work    context.Context //nolint:containedctx // parent of the contexts of the requests that the process serves
 	open    []*request
-	began   time.Time // start of the last pass of a collector of outputs
+	began   time.Time // in a collector of outputs: start of its last pass
 	wg      sync.WaitGroup
 	entropy io.Reader
 }

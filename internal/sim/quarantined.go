@@ -233,7 +233,7 @@ func (o *oracle) blocked(t *state.Task) bool {
 	return false
 }
 
-// deletingCandidate checks that the collector deletes nothing of an output in quarantine.
+// deletingCandidate checks that the collector deletes no object of an output in quarantine.
 func (o *oracle) deletingCandidate(p *process, f *followed, key, materialization string) {
 	for row := range f.state.Candidates.All {
 		if row.State == state.CandidatePending && row.MaterializationID == materialization && !f.broken {

@@ -13,7 +13,7 @@ import (
 // cloudQueue is the cloud's task queue, which never goes down.
 type cloudQueue struct {
 	w *world
-	// used contains the used names. The real queue forgets them after a day.
+	// used contains the names of all tasks that were created. The real queue forgets names after a day.
 	used map[string]bool
 	// waiting holds the unfinished tasks.
 	waiting map[string]*queued
@@ -56,7 +56,8 @@ func (q *cloudQueue) create(t queue.Task) error {
 	return nil
 }
 
-// deliver pushes a task. Extra deliveries are not retried.
+// deliver pushes a task to its service. A regular delivery is retried if it fails; an extra delivery, which is a
+// fault, is not.
 func (q *cloudQueue) deliver(id string, t *queued, regular bool) {
 	if regular && q.waiting[id] != t {
 		return // deleted meanwhile

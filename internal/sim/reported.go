@@ -17,7 +17,7 @@ type transitionCount struct{ least, most int64 }
 
 func exactly(n int64) transitionCount { return transitionCount{n, n} }
 
-// causesOfRules are the rules of worlds with alerts that report one kind of transition each.
+// causesOfRules maps each alert rule that reports a single kind of transition to its causes.
 var causesOfRules = map[string][]string{
 	ruleOfTasks: {event.CauseTaskFailed},
 	"runs":      {event.CauseRunFailed},
@@ -97,7 +97,8 @@ func countTransitions(f *followed, before, after *state.State) map[string]transi
 	return counts
 }
 
-// countLags counts the assets whose newest output has become too old. Each newer output may end a lag.
+// countLags counts the assets whose newest output has become too old. A task that succeeds in the same revision may
+// have ended a lag, so each success raises the upper bound.
 func countLags(f *followed, before, after *state.State) (n transitionCount) {
 	for is := range changed(f, after.Promises) {
 		was := before.Promises.Get(is.AssetKey)

@@ -69,9 +69,9 @@ func (c *World) drawDays() {
 	c.Faults.Absence = 24*60 + r.IntN(2*24*60)
 }
 
-// drawDense adds tasks to half of the worlds with schedules or backfills. Steps that happen only because time
-// passes, such as sweeps and ticks without work, then have a smaller share. Worlds whose listings have small pages
-// are excluded: with faults, a long listing hardly ever completes there.
+// drawDense adds tasks to half of the worlds with schedules or backfills. As a result, a smaller share of the world's
+// steps happens only because time passes, such as sweeps and ticks without work. Worlds whose listings have small
+// pages are excluded: with faults, a long listing hardly ever completes there.
 func (c *World) drawDense() {
 	r := random(c.Seed, "dense", 0)
 	if c.Schedules+c.Backfills == 0 || c.PageSize < 1000 || r.IntN(2) == 0 {
@@ -82,8 +82,8 @@ func (c *World) drawDense() {
 	c.Wide = 1 + r.IntN(6)
 }
 
-// begin returns the time at which the world begins. If its bubble has existed for longer, the world
-// begins at the time of the bubble.
+// begin returns the time at which the world begins. If the clock of the bubble is already later, the world begins at
+// that time.
 func (c World) begin() time.Time { return epoch.Add(time.Duration(c.Begin) * time.Minute) }
 
 // drawSchedules stores the releases of a domain.

@@ -197,7 +197,7 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 	s.Paused = draw.IntN(10) == 0
 	s.Run.Assets = []string{assets[draw.IntN(len(assets))]}
 	if draw.IntN(12) == 0 {
-		s.Run.Assets[0] += "missing" // the planner refuses it
+		s.Run.Assets[0] += "missing" // no such asset: the planner refuses the request
 	}
 	l.widen(&s, of, assets)
 	s.Run.Upstream = draw.IntN(3) > 0
@@ -211,7 +211,7 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 	return s, true
 }
 
-// widen adds assets to the selection of a schedule, except assets for which partitions would have to be selected.
+// widen adds assets to the selection of a schedule, but no assets that require a selection of partitions.
 func (l *workload) widen(s *event.Schedule, of string, assets []string) {
 	if l.w.cfg.Wide == 0 || l.isChain(s.Run.Assets[0]) {
 		return
@@ -264,7 +264,7 @@ func (c *client) commandSchedule(ctx context.Context, e *clientEngine, a ask) er
 	case n < 15:
 		p.Verb = event.VerbTrigger
 		if policy := w.load.policyOfSchedule(e.domain, a.name); policy != "" && c.rng.IntN(3) == 0 {
-			p.Overlap = event.Overlaps()[c.rng.IntN(len(event.Overlaps())-1)] // not allow_all, the last one
+			p.Overlap = event.Overlaps()[c.rng.IntN(len(event.Overlaps())-1)] // any policy except the last, allow_all
 		}
 	case n < 16:
 		now := w.now()

@@ -2,8 +2,8 @@ package sim
 
 import "reflect"
 
-// Shrink returns the smallest failing world that it finds, and its result. Before each try it calls the function
-// more, and stops if more returns false. It removes faults, then machines, requests and tasks.
+// Shrink returns the smallest failing world that it finds, and its result. It removes faults, then machines, requests
+// and tasks. Before it runs a world, it calls the function more, and stops if more returns false.
 func Shrink(w World, more func() bool, run func(World) *Result) (World, *Result) {
 	found := run(w)
 	if found.Err() == nil {

@@ -9,11 +9,11 @@
 //
 // # Determinism
 //
-// Everything runs in a bubble of testing/synctest, whose clock advances only when every goroutine waits. A call of a
-// process to the world is a request to the store, the queue or another process, or a sleep. It parks the calling
-// goroutine. When all goroutines are parked, the driver takes the calls in an order that does not depend on the
-// scheduler. From the seed, it draws how long each call takes and which faults occur. It executes exactly one event at
-// a time. The same world produces the same trace, whose hash is part of the [Result].
+// Everything runs in a bubble of testing/synctest, whose clock advances only when every goroutine waits. A process
+// calls the world when it sends a request to the store, the queue or another process, and when it sleeps. Each call
+// parks its goroutine. When all goroutines are parked, the driver takes the calls in an order that does not depend on
+// the scheduler. From the seed, it draws how long each call takes and which faults occur. It executes exactly one
+// event at a time. The same world produces the same trace, whose hash is part of the [Result].
 //
 // # Verdict
 //
@@ -39,10 +39,10 @@ type Result struct {
 	Completions int
 	Runs        int
 	Revisions   int64
-	// GaveUp reports that the world took too much CPU time. It was stopped, and was not checked at its end.
+	// GaveUp reports that the world took too much time and was stopped, without the checks at its end.
 	GaveUp bool
-	// Deployed reports that releases with assets were deployed. Automated reports that schedules ticked or backfills
-	// were created.
+	// Deployed reports whether releases with assets were deployed. Automated reports whether schedules ticked or
+	// backfills were created.
 	Deployed, Automated bool
 	Steps               int           // events that the driver has executed
 	Calls               int           // calls of processes: to the store, to the queue, to each other and to their clocks
@@ -77,8 +77,8 @@ type Bubble struct {
 	GiveUp func() bool
 }
 
-// Run runs a world to its end. It must be called in a bubble. All goroutines that it started have
-// ended when it returns.
+// Run runs a world to its end. It must be called in a bubble. Before it returns, it waits for all goroutines that it
+// started.
 func Run(b Bubble, cfg World) *Result {
 	virtual := clock.System{}
 	_ = virtual.Sleep(context.Background(), max(0, cfg.begin().Sub(virtual.Now()))) // returns only the context's error

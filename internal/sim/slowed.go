@@ -8,9 +8,9 @@ import (
 )
 
 // In most large worlds, the writes of compactors to the store take much longer than the writes of other processes, and
-// workers execute many tasks at once. A revision takes about 10 ms of CPU time, even if few tasks end in it. While a
-// compactor waits for the store, more tasks end for the next revision, so that a world of thousands of tasks needs few
-// revisions.
+// workers execute many tasks at once. The reason is that a revision takes about 10 ms of CPU time, even if few tasks
+// end in it. If a compactor waits for the store for a longer time, more tasks end in the next revision, so that a
+// world of thousands of tasks needs few revisions.
 
 // drawSlowed gives most large worlds slow compactors, and more tasks.
 func (c *World) drawSlowed() {
@@ -43,7 +43,7 @@ func (c *World) drawSlowed() {
 		c.Minutes = min(c.Minutes, 20+r.IntN(40))
 	}
 	c.Faults.NetRefused, c.Faults.NetLost = min(c.Faults.NetRefused, 100), min(c.Faults.NetLost, 40)
-	if r.IntN(4) > 0 { // fewer deaths: each death of a worker loses hundreds of attempts
+	if r.IntN(4) > 0 { // in most worlds, no process dies at a write: each death of a worker loses hundreds of attempts
 		c.Faults.KillBefore, c.Faults.KillAfter = 0, 0
 	}
 }
@@ -51,8 +51,7 @@ func (c *World) drawSlowed() {
 // automated reports whether the world has schedules or backfills.
 func (c World) automated() bool { return c.Schedules+c.Backfills > 0 }
 
-// drawLargeSchedules gives the schedules of a large world more time to tick, and runs of hundreds
-// of assets.
+// drawLargeSchedules makes a large world with schedules last longer, and lets each schedule run hundreds of assets.
 func (c *World) drawLargeSchedules(r *rand.Rand) {
 	if c.Schedules == 0 {
 		return
@@ -62,7 +61,7 @@ func (c *World) drawLargeSchedules(r *rand.Rand) {
 	c.Wide = 50 + r.IntN(event.MaxSelections-50)
 }
 
-// drawLargeBackfills lets backfills begin more often, with thousands of partitions.
+// drawLargeBackfills increases the number of backfills, and gives them thousands of partitions.
 func (c *World) drawLargeBackfills(r *rand.Rand) {
 	if c.Backfills == 0 {
 		return
@@ -86,8 +85,8 @@ func (c *World) drawClocks() {
 	}
 }
 
-// slowed returns how many times longer than usual the store takes to answer a process. Listings are not slowed: faults
-// would interrupt nearly all of them, and timers fire only after a complete listing.
+// slowed returns the factor by which the store answers a process more slowly than usual. Listings are not slowed:
+// faults would interrupt nearly all slow listings, and timers fire only after a complete one.
 func (w *world) slowed(p *process, verb string) int {
 	if w.cfg.Slowed > 0 && p.machine.kind == "compactor" && verb == "create" {
 		return w.cfg.Slowed
@@ -103,8 +102,8 @@ func (c World) heartbeatEvery() time.Duration {
 	return 5 * time.Second
 }
 
-// beatTimeout returns the heartbeat timeout of an asset for a drawn number of seconds. Workers send a heartbeat at least
-// three times as often.
+// beatTimeout returns the heartbeat timeout of an asset, given a drawn number of seconds. In this time, a worker
+// sends at least three heartbeats.
 func (c World) beatTimeout(drawn int32) int32 {
 	if c.Slowed > 0 {
 		return 3 * drawn
@@ -120,7 +119,7 @@ func (c World) oneLingers() int {
 	return 5
 }
 
-// moreChunks returns the factor by which the number of concurrent chunks of a backfill is greater than in other worlds.
+// moreChunks returns the factor by which the drawn number of concurrent chunks of a backfill is multiplied.
 func (c World) moreChunks() int32 {
 	if c.Slowed > 0 {
 		return 3

@@ -34,7 +34,8 @@ type store struct{ p *process }
 
 var _ blob.Store = store{}
 
-// op executes an operation of the store, atomically and after a delay, even if its caller dies or gives up.
+// op executes an operation of the store atomically, after a delay. It does so even if the caller dies or gives up in
+// the meantime.
 func op[T any](ctx context.Context, s store, verb, key string, writes bool, effect func() (T, error)) (T, error) {
 	w := s.p.machine.w
 	var value T
@@ -68,7 +69,7 @@ func op[T any](ctx context.Context, s store, verb, key string, writes bool, effe
 			case f.before:
 				err = fmt.Errorf("%s %s: %w", verb, key, errUnavailable)
 				w.note("%s %s %s: %v", s.p.id, verb, key, errUnavailable)
-				if f.later > 0 { // the request takes effect later, although it has failed
+				if f.later > 0 { // the request takes effect later, although the caller receives an error
 					w.after(f.later, nil, func() {
 						kept := err
 						happen()
@@ -214,7 +215,7 @@ func (s store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.O
 	}
 }
 
-// listed records that a listing has ended.
+// listed records that a listing has completed or failed.
 func (s store) listed(prefix string, err error) {
 	if m := s.p.machine; m.kind == "compactor" {
 		m.w.listings.ended(prefix, err)

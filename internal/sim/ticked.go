@@ -26,7 +26,7 @@ type instant struct {
 	at       event.Time
 }
 
-// ofCalendar reports whether a tick belongs to an instant of the calendar. Otherwise a person has requested the tick.
+// ofCalendar reports whether a tick belongs to an instant of the calendar. If not, a person has requested the tick.
 func ofCalendar(t *state.Tick) bool {
 	return t.Kind == state.TickOnTime || t.Kind == state.TickCaughtUp
 }
@@ -72,8 +72,9 @@ func (o *oracle) scheduled(f *followed, before, after *state.State, rebuilt bool
 	o.wakes(f, after)
 }
 
-// wakes checks that the wake timer fires early enough for the earliest instant, request and verdict. It may fire at
-// most once a second.
+// wakes checks that the wake timer fires early enough for whichever comes first: the next instant of a schedule, a
+// waiting request, or the verdict about a deadline or freshness. Since the timer fires at most once a second, it may
+// be a little late.
 func (o *oracle) wakes(f *followed, s *state.State) {
 	earliest, what := event.Time(0), ""
 	note := func(at event.Time, name string) {
@@ -177,9 +178,9 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 	through := is.Cursor
 	if was.Version != is.Version {
 		if after.Deployments.Len() != before.Deployments.Len() {
-			return // between the two versions, a third one may have applied for a while
+			return // a third version may have applied between the two
 		}
-		through = min(through, is.DefinedAt) // up to the deployment, the old definition applies
+		through = min(through, is.DefinedAt) // the old definition applies up to the deployment
 	}
 	spec, ok := o.w.load.definitions(f.domain, was.ScheduleID)[was.Version]
 	if !ok {
@@ -200,7 +201,7 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 		}
 	}
 	if was.Version != is.Version && is.Cursor > is.DefinedAt {
-		// After the deployment, the new version may have dropped instants, which are also counted in dropped.
+		// After the deployment, the new version may have dropped instants of its own. TicksDropped counts these, too.
 		if int64(ticks) > int64(len(instants)) || int64(ticks)+dropped < int64(len(instants)) {
 			o.violation(oneTick, "schedule %s of %s had %d instants after %s up to %s, but has %d ticks and dropped %d",
 				is.ScheduleID, f.domain, len(instants), was.Cursor, through, ticks, dropped)
@@ -217,17 +218,17 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 	}
 }
 
-// activeTick is a live run of a schedule, or a request of a schedule that will be planned.
+// activeTick is a live run of a schedule, or a request of a schedule that an automator will plan.
 type activeTick struct{ name, request, tick string }
 
 func (a activeTick) String() string { return a.name }
 
-// ofBackfill reports whether a backfill of the schedule has made the tick.
+// ofBackfill reports whether a backfill of the schedule created the tick.
 func (a activeTick) ofBackfill() bool { return strings.HasPrefix(a.request, "backfill:") }
 
-// overlaps checks that at most one run of a schedule is live or requested, and that a buffered request waits for such a
-// run. Under allow_all, the limit of one run applies only to the ticks of backfills, and a buffered request waits
-// only for these and for earlier ticks.
+// overlaps checks that each schedule has at most one live or requested run, and that a request is buffered only if it
+// waits for such a run. Under the policy allow_all, only the runs of backfills are limited to one, and a buffered
+// request waits only for a backfill's run or an earlier tick.
 func (o *oracle) overlaps(f *followed, s *state.State) {
 	active, slots, buffered := map[string][]activeTick{}, map[string]map[string]bool{}, map[string][]*state.RunRequest{}
 	for _, id := range slices.Sorted(maps.Keys(f.index.liveRuns)) {

@@ -43,7 +43,7 @@ func (o *oracle) transitions(f *followed, before, after *state.State) {
 
 func (o *oracle) transition(f *followed, s *state.State, was, is *state.Task) {
 	switch {
-	case was.State.Terminal(): // final, because a base omits rows of partitions once their tasks have ended
+	case was.State.Terminal(): // a final state must never change: a base omits rows of partitions whose tasks have ended
 		o.violation("I-18 finished is final", "task %s of run %s was %s and is %s", is.TaskKey, is.RunID, was.State, is.State)
 	case is.Attempt < was.Attempt:
 		o.violation("INV-8 attempts only grow", "task %s of run %s was at attempt %d and is at %d", is.TaskKey, is.RunID, was.Attempt, is.Attempt)
@@ -77,8 +77,8 @@ func mayStart(f *followed, s *state.State, t *state.Task) bool {
 	return true
 }
 
-// failedAbove reports whether a failure led to the end of a task: a failure of the task itself, or
-// an upstream failure that its trigger rule considers. It is independent of the fold's rule.
+// failedAbove reports whether a failure ended a task: its own failure, or the failure of an upstream that its trigger
+// rule considers. It is independent of the fold's rule.
 func failedAbove(f *followed, s *state.State, t *state.Task) bool {
 	if t.State == state.TaskFailed || t.State != state.TaskSkipped || t.TriggerRule == event.RuleAllDone {
 		return t.State == state.TaskFailed
@@ -88,7 +88,8 @@ func failedAbove(f *followed, s *state.State, t *state.Task) bool {
 	})
 }
 
-// output compares a success with its commit marker and files: each task takes effect exactly once.
+// output compares the row of a task that succeeded with the commit marker and the files of its output: each task
+// takes effect exactly once.
 func (o *oracle) output(f *followed, t *state.Task) {
 	if t.Kind == event.KindGroup {
 		return
@@ -140,13 +141,13 @@ func (o *oracle) succeeded(t *state.Task) {
 	}
 }
 
-// limits checks that the admissions of a revision exceed no limit. The parameter then contains the slots that were in
-// use in the previous revision.
+// limits checks that the admissions of a revision exceed no limit. The parameter "then" contains the slots that were
+// in use in the previous revision.
 func (o *oracle) limits(f *followed, before, after *state.State, then slotCount) {
 	now := f.index.slots
 	var admitted []*state.Task
-	// If the folding order is lost, a report may come from an attempt that the lost timeline admitted. The attempt
-	// then holds a slot regardless of the limits in the new timeline.
+	// If the folding order is lost, a report may come from an attempt that the old timeline admitted. Such an attempt
+	// occupies a slot even if this exceeds a limit in the new timeline.
 	reported := newSlotCount()
 	for t := range changed(f, after.Tasks) {
 		switch was := before.Tasks.Get(t.Key()); {
@@ -172,8 +173,8 @@ func (o *oracle) limits(f *followed, before, after *state.State, then slotCount)
 	}
 }
 
-// limit returns the higher of the limits before and after a revision, because the revision may admit tasks under either
-// of them.
+// limit returns the limit before or after a revision, whichever is higher, because the revision may admit tasks under
+// either limit.
 func limit(before, after *state.State, scope, name string) int32 {
 	most := int32(math.MaxInt32)
 	if slots, limited := after.SlotLimit(scope, name); limited {

@@ -19,8 +19,8 @@ var errUnreadable = errors.New("403 the key that the object is encrypted with is
 // maxUnreadable bounds how long an object is unreadable, unless it stays unreadable forever.
 const maxUnreadable = 10 * time.Minute
 
-// seal may make a new object unreadable: for a while, or forever if it is a ledger entry. An
-// operator skips such an entry.
+// seal may make a new object unreadable for a while. It may make a ledger entry unreadable forever: an operator skips
+// such an entry.
 func (w *world) seal(key string) {
 	if !w.faults.chance(w.faults.Unreadable, "object unreadable") {
 		return
@@ -66,8 +66,8 @@ func (f *followed) noteSkipped(blobs blob.Store, key string) {
 	}
 }
 
-// forgets reports whether a rebuild has forgotten the success of a task's upstream, because an operator had skipped the
-// entry with this success. The task itself may have succeeded before.
+// forgets reports whether a rebuild has lost the success of a task's upstream, because an operator had skipped the
+// entry with this success. In this case, the task may have succeeded although the upstream now has not.
 func (f *followed) forgets(t *state.Task) bool {
 	for d := range f.state.Deps.All {
 		if d.RunID == t.RunID && d.Downstream == t.TaskKey && f.unordered && f.forgotten[state.Key2{A: d.RunID, B: d.Upstream}] {
@@ -85,7 +85,7 @@ func latest(a, b time.Time) time.Time {
 }
 
 // dispensable reports whether an entry may be lost without harm. This holds if the system appends all events of the
-// entry again. It does not do so for the requests of users.
+// entry again, which it does except for the requests of users.
 func (w *world) dispensable(key string) bool {
 	data, _, err := w.blobs.Get(context.Background(), key)
 	for _, p := range []event.Payload{(*event.RunTriggered)(nil), (*event.PlanCreated)(nil), (*event.RunCancelRequested)(nil), (*event.LimitSet)(nil)} {

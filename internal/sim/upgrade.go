@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold"
 )
 
-// upgrades makes all compactors begin with an older build, and draws when each of them is upgraded. All of these
-// times are before faults stop.
+// upgrades makes all compactors begin with an older build, and draws when each compactor is upgraded. All upgrades
+// happen before faults stop.
 func (w *world) upgrades() {
 	if w.cfg.Faults.Older == 0 {
 		return
@@ -33,7 +33,8 @@ func (w *world) upgrades() {
 	}
 }
 
-// decode returns the function with which the build of a process decodes entries. nil: the build knows all event types.
+// decode returns the function with which the build of a process decodes entries. It returns nil if the build knows
+// all event types.
 func (p *process) decode() func(string, []byte) []fold.Group {
 	unknown := p.machine.unknown
 	if unknown == "" {

@@ -10,11 +10,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
-// wakeupSlack is the longest time between the instant at which a domain can get stuck and its wakeup,
-// if clocks agree: ten minutes, plus a minute of rounding at each end.
+// wakeupSlack is the longest allowed time from the instant at which a domain can get stuck to its wakeup, if all
+// clocks agree: ten minutes, plus a minute of rounding at each end.
 const wakeupSlack = 12 * time.Minute
 
-// wakeup checks a domain that can get stuck: its wakeup exists, and is due early enough.
+// wakeup checks that a domain that can get stuck has a wakeup, that the wakeup is early enough, and that its object
+// exists.
 func (o *oracle) wakeup(f *followed, m *manifest.Manifest) {
 	now := event.At(o.w.now())
 	needed, ok := control.Attention(f.state, now)

@@ -61,8 +61,8 @@ func (w *world) damage(f *followed, how int) {
 	}
 }
 
-// noteUnreadable records the files that only one index of history names, before that index is
-// damaged. Afterwards no pinned revision can find these files.
+// noteUnreadable records the files that only one index of history names, before this index is damaged. After the
+// damage, not even a pinned revision can find these files.
 func (w *world) noteUnreadable(f *followed, key string) {
 	for _, index := range f.manifest.History {
 		if index.Key != key {
@@ -122,8 +122,8 @@ func (w *world) repair(f *followed) (repair.Result, error) {
 }
 
 // rebuildFailing rebuilds a domain while reads fail. The parameter after is the number of reads that succeed first.
-// When the rebuild creates a manifest, reads succeed again. If a read has failed, the rebuild must return an error
-// and change nothing.
+// After the rebuild has tried to create a manifest, reads succeed again. If a read has failed, the rebuild must
+// return an error and change nothing.
 func (w *world) rebuildFailing(f *followed, after int) (repair.Result, error) {
 	var reads, failed atomic.Int64
 	var created atomic.Bool

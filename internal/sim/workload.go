@@ -49,7 +49,7 @@ type project struct {
 	days [2]string
 }
 
-// behaviour says how the attempts at an asset's tasks end.
+// behaviour determines how the attempts of an asset's tasks end.
 type behaviour struct {
 	// failures is how many attempts fail before one succeeds. The task fails if it has fewer
 	// attempts.
@@ -120,7 +120,7 @@ func newWorkload(w *world) *workload {
 	}
 	span := w.cfg.horizon() / time.Duration(w.cfg.Requests+1)
 	if w.cfg.Spread {
-		span *= time.Duration(2 * w.cfg.Clients) // the clients wait at the same time, each after its own requests
+		span *= time.Duration(2 * w.cfg.Clients) // all clients wait concurrently, each between its own requests
 	}
 	for i := range w.cfg.Requests {
 		client := fmt.Sprintf("client%d", i%w.cfg.Clients)
@@ -181,7 +181,7 @@ func (l *workload) drawAlone() {
 	}
 }
 
-// drawAhead inserts requests that write entries far ahead.
+// drawAhead inserts requests that write entries whose names, ids or timestamps are far ahead.
 func (l *workload) drawAhead(span time.Duration) {
 	r := random(l.w.cfg.Seed, "ahead", 1)
 	for range l.w.cfg.Ahead {
@@ -192,7 +192,7 @@ func (l *workload) drawAhead(span time.Duration) {
 	}
 }
 
-// pauses returns the total time that a client pauses before its requests, for the client that pauses longest.
+// pauses returns the longest total time for which any client pauses before its requests.
 func (l *workload) pauses() (longest time.Duration) {
 	for _, script := range l.scripts {
 		total := time.Duration(0)
@@ -336,13 +336,13 @@ func (l *workload) behave(asset string) behaviour {
 		b.hangs = r.IntN(3) == 0
 	}
 	if r := random(l.w.cfg.Seed, "lingers "+asset, 0); l.w.cfg.Collectors > 0 && r.IntN(l.w.cfg.oneLingers()) == 0 {
-		b.takes = time.Duration(2+r.IntN(15)) * time.Minute // so long that other runs supersede the inputs of the task
+		b.takes = time.Duration(2+r.IntN(15)) * time.Minute // long enough for other runs to supersede the inputs of the task
 	}
 	return b
 }
 
-// failed returns the error of a task. Half of the messages are long and contain white space and characters of several
-// bytes, like the boxes that some programs print: Servo cuts such messages.
+// failed returns the error of a task. Half of the messages are so long that Servo cuts them. They contain white
+// space, and characters of several bytes, such as the boxes that some programs print.
 func (l *workload) failed(e *worker.Execution) error {
 	r := random(l.w.cfg.Seed, "error "+e.RunID+e.TaskKey, int(e.Attempt))
 	if r.IntN(2) == 0 {
@@ -409,7 +409,7 @@ func (l *workload) done() bool {
 	return true
 }
 
-// clientEngine is the engine of a client of a domain. Through the appender, the client appends events that no engine
+// clientEngine is the engine of a client of a domain. With the appender, the client appends events that no engine
 // would append.
 type clientEngine struct {
 	*engine.Engine

@@ -39,27 +39,27 @@ type world struct {
 
 	listings     *listings
 	machines     []*machine
-	visitors     []*machine // machines whose process runs only once
+	visitors     []*machine // machines that run a single process and do not restart it
 	alive        sync.WaitGroup
 	requests     int
 	calls        int                  // number of calls of all processes so far
 	mutated      map[string]time.Time // when keys were last written
 	firstCreate  map[string]origin    // the process that first tried to create each key
-	sealed       map[string]time.Time // times until which objects cannot be read
-	delayedUntil time.Time            // timers wait until then, because an object is unreadable or the queue is stalled
+	sealed       map[string]time.Time // until when each object cannot be read
+	delayedUntil time.Time            // an unreadable object or a stalled queue delays timers until this time
 	skipped      map[string]bool      // entries that an operator has skipped
 	made         map[string][]byte    // files of outputs as they were written, in worlds that damage outputs
 	damaged      map[string]bool      // files of outputs that were damaged; some were restored
 	failed       sync.Map             // checksums of ledger entries whose create has failed
-	rushed       sync.Map             // ledger entries that were written far ahead on purpose
+	rushed       sync.Map             // ledger entries that [client.rush] wrote
 	counts       map[string]int
 	scratch      string
 
-	outageUntil time.Time // no process runs until then
-	cloudPauses bool      // during the outage the cloud delivers nothing; otherwise it retries and drops deliveries
+	outageUntil time.Time // no process runs until this time
+	cloudPauses bool      // during an outage, the cloud delivers nothing; false: it retries and drops deliveries
 
-	// appendedAt is when a ledger entry was last written. Timers may fire even after the world has come to rest; the
-	// world does not end until their entries are folded.
+	// appendedAt is when a ledger entry was last written. Timers may fire even after the world has come to rest. The
+	// world ends only after their entries are folded.
 	appendedAt time.Time
 
 	idle   idle
@@ -123,9 +123,9 @@ func (w *world) populate() {
 	add("merger", w.cfg.Mergers, runMerger)
 }
 
-// restTimeout bounds the time until a world comes to rest, after faults have stopped and clients
-// have made their pauses. Time in which tasks execute does not count, because a chain of long tasks
-// takes hours. restFor is how long the world must be at rest.
+// restTimeout is the longest time that a world may take to come to rest after faults have stopped and clients have
+// made their last requests. Time in which tasks execute does not count, because a chain of long tasks takes hours.
+// restFor is how long the world must be at rest.
 const (
 	restTimeout = 3 * time.Hour
 	restFor     = 4 * time.Minute
@@ -162,7 +162,7 @@ func (w *world) drive() {
 			restSince = w.now()
 		case w.now().Sub(restSince) < restFor || w.now().Sub(w.appendedAt) < foldedWithin:
 		case !w.swept:
-			// All due work has ended. Only a full sweep finds unannounced entries in idle domains.
+			// All due work has ended. But idle domains may contain unannounced entries, which only a full sweep finds.
 			restSince = w.now().Add(restTimeout)
 			w.sweepFully(func() { w.swept, restSince = true, time.Time{} })
 		case !w.idle.ended(w):
@@ -215,7 +215,7 @@ func (w *world) pausedFor() time.Duration {
 	return wait + w.faults.between(0, time.Minute)
 }
 
-// restarts restarts machines periodically.
+// restarts calls restart at regular intervals.
 func (w *world) restarts() {
 	w.after(max(time.Second, w.outageUntil.Sub(w.now())), nil, func() {
 		w.restart()
@@ -239,8 +239,8 @@ func (w *world) down(m *machine) bool {
 // horizon returns when faults stop.
 func (w *world) horizon() time.Duration { return w.cfg.horizon() + w.cfg.Faults.outage() }
 
-// scheduleOutage schedules an outage. Either the cloud pauses its deliveries meanwhile, or it
-// retries them and drops some.
+// scheduleOutage schedules an outage. During the outage, the cloud either pauses its deliveries, or retries them and
+// drops some.
 func (w *world) scheduleOutage() {
 	long := w.cfg.Faults.outage()
 	if long == 0 {
@@ -299,7 +299,7 @@ func (w *world) end() {
 
 func (w *world) elapsed() time.Duration { return w.now().Sub(w.start) }
 
-// maxTail is the number of lines that are kept of the end of a trace.
+// maxTail is how many of the last lines of a trace are kept.
 const maxTail = 4000
 
 // note adds a line to the trace. Only the driver may call it.

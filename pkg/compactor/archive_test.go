@@ -22,7 +22,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// inUse are options with the default times for which entries are kept, and with early bases.
+// inUse keeps entries for the default times, and writes bases early.
 var inUse = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1}}
 
 // age lets two weeks pass and archives the old entries.
@@ -30,7 +30,7 @@ func (w *world) age(c *compactor.Compactor) {
 	w.t.Helper()
 	w.clock.pass(15 * 24 * time.Hour)
 	w.moveClosedToHistory(c)
-	w.clock.pass(2 * time.Hour) // afterwards no kept revision lists the entries
+	w.clock.pass(2 * time.Hour) // after this time, no kept revision lists the old entries
 	w.endedRun(c)
 	w.endedRun(c)
 	w.maintain(c)
@@ -45,7 +45,7 @@ func (w *world) inLedger(entry string) bool {
 	return false
 }
 
-// reads counts the reads of ledger and archive from now on.
+// reads returns a counter of the reads of ledger and archive after the call.
 func (w *world) reads() *atomic.Int64 {
 	var n atomic.Int64
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
@@ -224,7 +224,7 @@ func TestI16MaintenanceWithoutDueDaysReadsLittle(t *testing.T) {
 	w.endedRun(c)
 	w.age(c)
 	w.endedRun(c)
-	c.AwaitMerges() // merges also write
+	c.AwaitMerges() // do not count the writes of merges
 	before := w.blobs.Stats()
 	w.maintain(c)
 	idle := w.blobs.Stats().Sub(before)

@@ -9,8 +9,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
-// Backlog describes what a domain has not folded yet, as far as its compactor knows. The compactor does not know
-// entries that nobody has announced until a barrier lists the ledger. ListingLag limits the age of such entries.
+// Backlog describes what a domain has not folded yet, as far as its compactor knows. The compactor learns of an
+// unannounced entry only when a barrier lists the ledger. ListingLag limits the age of entries that the compactor
+// does not know.
 type Backlog struct {
 	// Oldest is the time in the name of the oldest known entry that no revision contains yet. It is zero if there is no
 	// such entry.
@@ -24,8 +25,8 @@ type Backlog struct {
 	ListingLag time.Duration
 }
 
-// listingSeen is how old the knowledge of a process about a domain's listings may be. A process whose knowledge is
-// older reports no lag. Wakeups are ten minutes apart, so the reported lag stays below 20 minutes while sweeps work.
+// listingSeen is how old a process's information about a domain's listings may be. A process with older information
+// reports no lag. Wakeups are ten minutes apart, so as long as sweeps work, the reported lag stays below 20 minutes.
 const listingSeen = 5 * time.Minute
 
 // Backlog returns what the domain has not folded yet. It may be called from any goroutine.
@@ -91,7 +92,7 @@ func (b *backlog) setGaps(gaps []string) {
 	b.gaps = gaps
 }
 
-// noteListings records what the current manifest and this process know about listings.
+// noteListings records when the ledger was last listed completely, and the next wakeup in the current manifest.
 func (c *Compactor) noteListings() {
 	c.backlog.mu.Lock()
 	defer c.backlog.mu.Unlock()
@@ -101,15 +102,15 @@ func (c *Compactor) noteListings() {
 // listings computes how late the listing of a ledger is.
 type listings struct {
 	caughtUp event.Time // when the last complete listing began
-	// wanted is one slot before the earliest wakeup that the domain has had since caughtUp. It is 0 if the domain has no
-	// wakeup and therefore needs no listing.
+	// wanted is the time from which a listing is overdue: one slot before the earliest wakeup that the domain has had
+	// since caughtUp. It is 0 if the domain has no wakeup, and so needs no listing.
 	wanted event.Time
 	seen   event.Time // when the other fields were last known to be current
 }
 
-// note records the last complete listing, and the minute of the domain's wakeup, which is 0 if no wakeup is needed.
-// At that minute, a sweep lists the ledger. A wakeup is at most one slot later than the work that needs it, unless
-// the work waits for a timer.
+// note records when the last complete listing began, and the minute of the domain's next wakeup, at which a sweep
+// lists the ledger. The minute is 0 if the domain needs no wakeup. A wakeup is at most one slot later than the work
+// that needs it, unless the work waits for a timer.
 func (l *listings) note(caughtUp, next, now event.Time) {
 	wanted := next.Add(-wakeup.Slot)
 	switch {

@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// atPublish records the backlog of a compactor right before it creates the next manifest. The
-// returned function returns that backlog.
+// atPublish records the backlog of a compactor immediately before the compactor creates its next manifest. The
+// returned function returns the recorded backlog.
 func (w *world) atPublish(c *compactor.Compactor) func() compactor.Backlog {
 	var mu sync.Mutex
 	var seen []compactor.Backlog
@@ -105,13 +105,13 @@ func TestBacklogCountsUnreadableEntries(t *testing.T) {
 func TestBacklogReportsListingLag(t *testing.T) {
 	w := withWakeups(t)
 	c := w.open("c")
-	// A day passes before there is something to list.
+	// A day passes before anything needs to be listed.
 	w.clock.pass(24 * time.Hour)
 	run, entry := w.trigger(foldtest.Task("a"))
 	w.step(c, entry)
 	require.LessOrEqual(t, c.Backlog().ListingLag, 10*time.Minute, "a wakeup is at most 10 minutes ahead")
 
-	for range 10 { // each round has an entry, and none is a sweep
+	for range 10 { // each round folds an entry, but no round is a sweep
 		w.clock.pass(3 * time.Minute)
 		_, entry := w.trigger(foldtest.Task("a"))
 		w.step(c, entry)

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// smallBatch is a limit of entries that a few entries exceed.
+// smallBatch is a maximum batch size that a few entries exceed.
 const smallBatch = 3
 
 // batched returns a fixture whose compactors fold at most smallBatch entries at once. It also returns n entries, each

@@ -20,20 +20,19 @@ import (
 type publication struct {
 	groups  []fold.Group
 	barrier bool
-	// proven waits until handed-over entries have been compared with the stored ones. Its error is an errUnproven if
-	// they may differ. It may be nil.
+	// proven waits until handed-over entries have been compared with the stored ones, and returns an errUnproven if they
+	// may differ. It may be nil.
 	proven func() error
 	// caughtUp is when the ledger was listed, if this publication completes the fold of that
 	// listing.
 	caughtUp event.Time
-	// complete is the id up to which that listing is complete, or "".
+	// complete is the id up to which the listing is complete, or "".
 	complete string
 	swept    wakeup.Swept
 }
 
-// errStateChanged means that another writer has published a state, and that this state may not descend from the state
-// with which the step began. The new state may lack entries that the step has not listed, so the step must start
-// over.
+// errStateChanged means that another writer has published a state that may not descend from the state with which the
+// step began. The new state may lack entries that the step has not listed, so the step must start over.
 var errStateChanged = errors.New("another writer has published a different state meanwhile")
 
 // commit publishes the state that prepare derives from the current one. If another writer is faster, commit loads
@@ -146,7 +145,7 @@ func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group)
 	return closed, nil
 }
 
-// waiting returns the groups that became dead letters because the run was not yet known.
+// waiting returns the groups that became dead letters because the state did not contain the run yet.
 func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) ([]fold.Group, error) {
 	var groups []fold.Group
 	archived := archive.NewReader(c.cfg.Store, c.cfg.Domain)

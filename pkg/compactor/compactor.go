@@ -4,7 +4,7 @@
 //
 // # Safety
 //
-// Any number of compactors may run on a domain. For each revision, exactly one of them creates the manifest. The
+// Any number of compactors may run on a domain. For each revision, exactly one compactor creates the manifest. The
 // others drop their work, load the winner's state and fold again. A process may die at any point:
 //
 //   - before the files are written: nothing has happened. The entries are folded when they are
@@ -48,7 +48,7 @@ type Config struct {
 	Writer string
 	Options
 	// ArchiveSlots is a channel whose capacity limits how many compactors archive at the same time. All compactors of a
-	// process share it, because a day ends for all of them at once and archiving takes memory. Nil: no limit.
+	// process share the channel: a day ends for all domains at once, and archiving takes memory. Nil: no limit.
 	ArchiveSlots chan struct{}
 
 	// Traces creates a span for each publish, and for each run that the publish ends. Nil: no spans.
@@ -56,8 +56,8 @@ type Config struct {
 	// OnPublish is called after each publish, in order, before requests are answered. It must not
 	// block.
 	OnPublish func(Published)
-	// OnFailure is called when folding fails and will be retried. It receives the error and the
-	// time of the first failure. It may be nil.
+	// OnFailure is called when folding fails and will be retried. It receives the error, and the time of the first
+	// failure since folding last succeeded. It may be nil.
 	OnFailure func(err error, since time.Time)
 	// OnRecovery is called when folding succeeds again. It may be nil.
 	OnRecovery func()
@@ -67,7 +67,7 @@ type Config struct {
 	OnPhase func(phase Phase, took time.Duration, err error)
 }
 
-// Phase is a part of a step that takes time.
+// Phase is a part of a step, whose duration is reported.
 type Phase string
 
 // The phases of a step.
@@ -90,8 +90,8 @@ type Options struct {
 	// Wakeups enables wakeups: before it publishes a state in which something can get stuck, the
 	// compactor creates a wakeup for the sweepers.
 	Wakeups bool
-	// Shared means that other instances may fold the same domain. This instance then waits for the others in cases
-	// where the wait costs less than a lost race to publish.
+	// Shared means that other instances may fold the same domain. If it is set, this instance waits for the others where
+	// a wait costs less than a lost race to publish.
 	Shared bool
 	// Retention selects the revisions that are kept. The zero value is the default policy.
 	Retention manifest.Policy
@@ -120,7 +120,7 @@ type Compactor struct {
 	gaps         *gaps
 	tiers        *tiers.Tiers
 	wakeups      wakeup.Schedule
-	encodingTime time.Duration // spent on encoding files since the last pause
+	encodingTime time.Duration // time spent on encoding files since the last pause
 }
 
 // shared contains the data of the goroutine of Run that other goroutines may read.
@@ -179,15 +179,15 @@ func (c *Compactor) Compact(ctx context.Context, r Request) (Result, error) {
 	case <-c.ended:
 	}
 	select {
-	case a := <-done: // the batch of the request was the last one
+	case a := <-done: // the batch of the request was the last one before Run ended
 		return a.result, a.err
 	default:
 		return Result{}, fmt.Errorf("wait for compaction of %s: %w", c.cfg.Domain, ErrEnded)
 	}
 }
 
-// ErrEnded means that the compactor no longer folds. Announced entries are in the ledger; the next
-// compactor folds them.
+// ErrEnded means that the compactor no longer folds. Announced entries are in the ledger, and the next compactor
+// folds them.
 var ErrEnded = errors.New("the compactor has ended")
 
 // The waits between retries while folding fails.
@@ -196,7 +196,8 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// keepLedger is how long entries stay in the ledger, from which they can be read at the lowest cost.
+// keepLedger is how long entries stay in the ledger by default. Reading an entry from the ledger costs less than
+// reading it from the archive.
 const keepLedger = 8 * 24 * time.Hour
 
 // maxPause limits how long the compactor pauses between batches.
@@ -234,8 +235,8 @@ func (c *Compactor) Run(ctx context.Context) error {
 }
 
 // pause waits for as long as it took to encode the last publish, so that entries accumulate. Writing a file takes
-// half a millisecond, whatever its size, so fewer and larger batches take less time. A row that changes twice in a
-// batch is written once.
+// half a millisecond, whatever its size, so fewer and larger batches take less time in total. A row that changes
+// twice in a batch is written once.
 func (c *Compactor) pause(ctx context.Context) error {
 	wait := min(c.encodingTime, maxPause)
 	c.encodingTime = 0
@@ -287,9 +288,9 @@ func (c *Compactor) stepWithRetries(ctx context.Context, r Request) (Result, err
 	}
 }
 
-// reload loads the newest published state. It reports whether that state is known to descend from
-// the current one. If so, running and finished merges may still be used. Otherwise they belong to
-// another timeline, as do the results of listings, and are dropped.
+// reload loads the newest published state, and reports whether this state is known to descend from the current one.
+// If so, the results of running and finished merges can still be used. Otherwise, the merges and the results of
+// listings may belong to another timeline, and are dropped.
 func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 	m, st, follows, err := snapshot.Refresh(ctx, c.cfg.Codec, c.cfg.Manifests, c.manifest, c.state, 0)
 	if errors.Is(err, manifest.ErrNone) {

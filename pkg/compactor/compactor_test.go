@@ -63,7 +63,7 @@ func TestEntryAnnouncedTwiceIsFoldedOnce(t *testing.T) {
 }
 
 // A process may die, or receive an error for a successful write, at any storage operation of a
-// step. The next step folds everything once.
+// step. The next step must fold everything exactly once.
 func TestStepRecoversFromDeathAtAnyOperation(t *testing.T) {
 	for _, fault := range []faultblob.Fault{faultblob.FailBefore, faultblob.FailAfter} {
 		for n := 1; ; n++ {
@@ -89,8 +89,8 @@ func TestStepRecoversFromDeathAtAnyOperation(t *testing.T) {
 	}
 }
 
-// dieAt runs a step in which the n-th storage operation and all later ones fail, and the process
-// ends at the n-th. It reports whether there was an n-th operation.
+// dieAt runs a step in which the n-th storage operation and all later ones fail, as if the process died during the
+// n-th. It reports whether the step reached the n-th operation.
 func (w *world) dieAt(c *compactor.Compactor, n int, fault faultblob.Fault, entries ...compactor.Entry) bool {
 	ctx, die := context.WithCancel(w.t.Context())
 	defer die()
@@ -274,7 +274,8 @@ func TestNewerBuildFoldsUnsupportedDeadLetter(t *testing.T) {
 	w.verify()
 }
 
-// This test fails if a failed publish counts as an attempt to fold the entry.
+// A dead letter must be tried again after a step that failed. This test fails if a failed publish counts as an
+// attempt to fold the entry.
 func TestUnsupportedDeadLetterSurvivesFailures(t *testing.T) {
 	for name, broken := range map[string]string{"entry is unreadable": "ledger/", "state is not writable": "state/"} {
 		t.Run(name, func(t *testing.T) {
@@ -322,8 +323,8 @@ func TestINV9TimerDecidesOnAllDurableFacts(t *testing.T) {
 	w.verify()
 }
 
-// paged is a store that calls a function after the first page of a listing, when the listing has already passed the
-// existing keys.
+// paged is a store that calls a function after the first page of a listing. At this point, the listing has already
+// passed all existing keys.
 type paged struct {
 	blob.Store
 

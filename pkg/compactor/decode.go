@@ -20,7 +20,7 @@ import (
 )
 
 // decode reads and decodes an entry, and refuses groups that are too far ahead of the store's clock. An entry that an
-// older build refused may have been archived since, so decode reads it through archived.
+// older build refused may have moved to the archive since, so decode reads such an entry with the reader archived.
 func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reader) ([]fold.Group, error) {
 	var groups []fold.Group
 	if size := e.bytes(); size > ledger.MaxEntryBytes {
@@ -28,7 +28,7 @@ func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reade
 	} else {
 		data, stored, err := c.read(ctx, e, archived)
 		if errors.Is(err, blob.ErrNotFound) {
-			return nil, nil // announced by mistake, or archived since
+			return nil, nil // announced by mistake, or already archived
 		}
 		g, refused := RefusedRead(e.ID, err)
 		switch {
@@ -61,8 +61,8 @@ func (c *Compactor) refuseAhead(ctx context.Context, e Entry, groups []fold.Grou
 	return groups, nil
 }
 
-// read returns the content of an entry. It also returns the time at which the store created the entry, if that costs
-// no extra request.
+// read returns the content of an entry. It also returns the time at which the store created the entry, if it can do
+// so without an extra request.
 func (c *Compactor) read(ctx context.Context, e Entry, archived *archive.Reader) (data []byte, stored time.Time, err error) {
 	switch key := ledger.Key(c.cfg.Domain, e.ID); {
 	case e.Data != nil:
@@ -82,8 +82,8 @@ func (c *Compactor) read(ctx context.Context, e Entry, archived *archive.Reader)
 const WholeEntry = "entry"
 
 // Refused returns the group of an entry that is refused as a whole: one dead letter with a reason
-// and a detail. The entry's bytes may not show why it was refused, so a replay takes reason, detail
-// and size from the recorded row.
+// and a detail. The bytes of the entry may not show why it was refused, so a replay takes reason, detail and size
+// from the row that records the entry.
 func Refused(entry, reason, detail string, size int64) fold.Group {
 	return fold.Group{Entry: entry, ID: WholeEntry, Reason: reason, Detail: detail, Bytes: size}
 }

@@ -13,8 +13,8 @@ import (
 // or a timestamp in the group, is more than [ids.MaxAhead] ahead of the time at which the store
 // created the entry. It runs before the fold, so a refused group advances neither the fold time nor a watermark.
 //
-// The result depends only on the entry and on that time, and both are durable. So every compactor and every rebuild
-// refuses the same groups, regardless of their clocks and of when they read the entry.
+// The result depends only on the entry and on the time at which the store created it, and both are durable. So every
+// compactor and every rebuild refuses the same groups, regardless of its clock and of when it reads the entry.
 func RefuseAhead(groups []fold.Group, stored time.Time) {
 	limit := stored.Add(ids.MaxAhead)
 	for i := range groups {

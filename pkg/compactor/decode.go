@@ -190,8 +190,9 @@ func fetchPlan(ctx context.Context, store blob.Store, d ids.Domain, ref string) 
 }
 
 const (
-	// maxPlanTasks is the maximum number of tasks of a plan that is decoded. Package plan makes no larger plans. The
-	// limit is needed because a task may take three bytes of text but hundreds of bytes of memory.
+	// maxPlanTasks is the maximum number of tasks in a plan that is decoded. Package plan creates no larger plans. The
+	// limit protects memory against other documents: a task may take three bytes of text, but hundreds of bytes of
+	// memory.
 	maxPlanTasks = 200_000
 	// maxUncountedBytes is the size up to which a plan is decoded without counting its tasks.
 	maxUncountedBytes = 1 << 20

@@ -16,7 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// This test fails if reload applies the deltas of the newest revision without checking its descent.
+// This test fails if reload applies the deltas of the newest revision without checking that this revision descends
+// from the loaded one.
 func TestDivergedWritersDoNotMixStates(t *testing.T) {
 	for _, how := range []string{"a conflict", "a failure"} {
 		t.Run(how, func(t *testing.T) {
@@ -90,7 +91,7 @@ func TestVerifyRejectsTwoGroupsWithOneSequence(t *testing.T) {
 	w.verify()
 }
 
-// One writer may have listed and folded entries that the other lacks. This test fails if a
+// After two writers have diverged, one may have listed and folded entries that the other lacks. This test fails if a
 // watermark survives a change of the timeline.
 func TestReloadOfOtherTimelineListsAgain(t *testing.T) {
 	w := newWorld(t)

@@ -24,7 +24,7 @@ import (
 // operator.
 
 const (
-	// readTries is how many reads of an entry must fail, one soon after another, before the entry is a gap.
+	// readTries is how many reads of an entry must fail in quick succession before the entry is a gap.
 	readTries = 3
 	// firstReadRetry is the wait before the second attempt. The wait doubles with each attempt.
 	firstReadRetry = 100 * time.Millisecond
@@ -40,13 +40,13 @@ const (
 
 // gaps are the entries of the ledger that cannot be folded.
 type gaps struct {
-	// open are the gaps, with the reason. reported are the entries that this process has logged: it logs each entry
-	// once. open and reported belong to the goroutine of Run.
+	// open maps each gap to the error of reading it, or to nil if the entry waits for other gaps. reported contains the
+	// entries that this process has logged, so that it logs each entry only once. Only the goroutine of Run uses open
+	// and reported.
 	open     map[string]error
 	reported map[string]bool
 
-	// left contains a token if a step has left gaps since the last receive. unread is the number of
-	// gaps.
+	// left holds a token if a step has left gaps since a token was last received. unread is the number of gaps.
 	left   chan struct{}
 	unread atomic.Int64
 }
@@ -58,7 +58,8 @@ func newGaps() *gaps {
 // names returns the open gaps in ascending order.
 func (g *gaps) names() []string { return slices.Sorted(maps.Keys(g.open)) }
 
-// below returns the greatest id up to which a listing is complete, given the gaps that it found.
+// below lowers complete, the id up to which a listing is complete, so that it is below every gap that the listing
+// found.
 func below(found map[string]error, complete string) string {
 	for entry := range found {
 		if complete >= entry {
@@ -71,9 +72,10 @@ func below(found map[string]error, complete string) string {
 // add adds the gaps that a step has found.
 func (g *gaps) add(found map[string]error) { maps.Copy(g.open, found) }
 
-// relist replaces the open gaps by the gaps that a listing of the ledger has found. By then, all facts that the listing
-// found are published. Entries with decisions of timers are folded in a second round. If such an entry was a gap, the
-// gap stays open, because the second round may fail, and the next batch may not list the ledger.
+// relist replaces the open gaps with the gaps that a listing of the ledger has found. It is called after all facts
+// that the listing found are published. Entries with decisions of timers are folded later, in a second round. If such
+// an entry was a gap, the gap stays open, because the second round may fail, and the next batch may not list the
+// ledger.
 func (g *gaps) relist(read *reading) {
 	for _, e := range read.later {
 		if reason, open := g.open[e.ID]; open {
@@ -96,7 +98,7 @@ func (g *gaps) close(folded func(entry string) bool) (news []string) {
 	return news
 }
 
-// announce lets the goroutine that retries gaps know how many are left.
+// announce tells the goroutine that retries gaps how many gaps are left.
 func (g *gaps) announce() {
 	g.unread.Store(int64(len(g.open)))
 	if len(g.open) > 0 {
@@ -107,7 +109,7 @@ func (g *gaps) announce() {
 	}
 }
 
-// updateGaps removes the gaps that were folded, logs new ones, and returns the others, at most
+// updateGaps removes the gaps that were folded, and logs new gaps. It returns the remaining gaps, at most
 // maxUnreadable.
 func (c *Compactor) updateGaps(ctx context.Context) []string {
 	news := c.gaps.close(c.recorded)
@@ -126,7 +128,7 @@ func (c *Compactor) updateGaps(ctx context.Context) []string {
 	return left[:min(len(left), maxUnreadable)]
 }
 
-// retryGaps requests barriers while there are gaps, at growing intervals.
+// retryGaps requests barriers at growing intervals as long as gaps exist.
 func (c *Compactor) retryGaps(ctx context.Context) {
 	wait := firstGapRetry
 	for {

@@ -65,7 +65,7 @@ func (w *world) complete() string {
 	return m.Watermarks.CompleteThrough
 }
 
-// stored returns the part of an entry's key that identifies it.
+// stored returns the id of an entry, which is part of the key of its object.
 func stored(e compactor.Entry) string { return e.ID }
 
 // retrying creates a run whose task waits for a retry, and returns the retry's timer.
@@ -114,7 +114,7 @@ func TestI15UnreadableEntryHoldsUpNothingButItself(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), "it is reported once: %s", log)
 	require.Contains(t, log.String(), lost)
 
-	again := w.open("two") // a process that does not know the gap
+	again := w.open("two") // a new process, which does not know the gap
 	require.Equal(t, []string{lost, fired.ID}, w.barrier(again).Unreadable)
 
 	w.faults(nil)

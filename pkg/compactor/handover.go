@@ -45,7 +45,7 @@ func (c *Compactor) prove(ctx context.Context, entries []Entry) *proof {
 		return p
 	}
 	var all sync.WaitGroup
-	all.Go(func() { // g.Go blocks while the limit is reached, which must not block the fold
+	all.Go(func() { // g.Go blocks when the limit is reached, and the fold must not wait for it
 		for _, e := range unproven {
 			g.Go(func() error { return c.proveEntry(ctx, e) })
 		}
@@ -62,7 +62,8 @@ func (c *Compactor) proveEntry(ctx context.Context, e Entry) error {
 	if err != nil {
 		return fmt.Errorf("fold entry %s: %w: %w", e.ID, errUnproven, err)
 	}
-	// A store in a folder does not know the checksum. The entry then counts as unproven and is read.
+	// A store in a folder does not know the checksum. There, no handed-over entry is proven, and the compactor reads the
+	// entry.
 	if stored.Version != e.Proof.Version || stored.CRC32C != e.Proof.CRC32C {
 		return fmt.Errorf("fold entry %s: %w: the store has version %d and CRC-32C %08x, and the caller named %d and %08x",
 			e.ID, errUnproven, stored.Version, stored.CRC32C, e.Proof.Version, e.Proof.CRC32C)
@@ -76,7 +77,7 @@ func (p *proof) done() error {
 	return p.err
 }
 
-// dropData returns entries without the content that other processes handed over. The content is then read from the
+// dropData removes the content that other processes handed over from entries, so that the compactor reads it from the
 // store.
 func (c *Compactor) dropData(ctx context.Context, entries []Entry, why error) []Entry {
 	c.cfg.Logger.WarnContext(ctx, "handed-over entries are read from the store instead",

@@ -19,7 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// eager are options with which every publish makes a base, so that runs are closed as early as possible.
+// eager makes every publish start a base, so that runs are closed as early as possible.
 var eager = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1, KeepEntries: time.Hour}}
 
 // endedRun adds a run whose only task has ended.
@@ -45,8 +45,8 @@ func (w *world) rebase(c *compactor.Compactor) {
 	w.t.Fatal("no new base was published")
 }
 
-// moveClosedToHistory moves all closed rows to history. For that, it completes a listing up to a recent time and
-// makes two bases: the first may be made from an earlier state.
+// moveClosedToHistory moves all closed rows to history. To do so, it completes a listing up to a recent time, and
+// then makes two bases, because the first may come from an earlier state.
 func (w *world) moveClosedToHistory(c *compactor.Compactor) {
 	w.t.Helper()
 	w.endedRun(c)
@@ -93,7 +93,7 @@ func TestClosedRunMovesToHistory(t *testing.T) {
 	require.NoError(t, err)
 	w.clock.pass(2 * time.Minute)
 	w.rebase(c)
-	w.rebase(c) // the first base has an earlier state
+	w.rebase(c) // the first base may come from an earlier state
 
 	snap := latest(c)
 	require.Nil(t, snap.State.Runs.Get(run))

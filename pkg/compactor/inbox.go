@@ -24,9 +24,9 @@ type Entry struct {
 	// has appended.
 	Proof Proof
 
-	refused bool  // an older build refused the entry, or its run was unknown
-	skipped bool  // an operator has decided to skip it if it cannot be read
-	size    int64 // bytes of the content; set only while Data is nil, 0: unknown
+	refused bool  // the entry is a dead letter: an older build refused it, or its run was unknown
+	skipped bool  // an operator has decided to skip the entry if it cannot be read
+	size    int64 // size of the content in bytes; set only if Data is nil; 0: unknown
 }
 
 // bytes returns the size of the content, or 0 if it is unknown.
@@ -44,8 +44,9 @@ type Request struct {
 	// Barrier lists the ledger before the fold, so that everything that was durable when the
 	// request arrived is folded with it.
 	Barrier bool
-	// Sweep marks the request of a sweep: afterwards the domain has the wakeup that it needs. Through is the latest
-	// minute of the wakeups that the sweep has found. These wakeups may be deleted up to [Result.ReleasedThrough].
+	// Sweep marks the request of a sweep: after the request, the domain has the wakeup that it needs. Through is the
+	// latest minute of the wakeups that the sweep has found. These wakeups may be deleted up to
+	// [Result.ReleasedThrough].
 	Sweep   bool
 	Through event.Time
 	// Flush waits for running merges and publishes their results. A process requests it before it
@@ -83,8 +84,8 @@ const MaxLinger = 2 * time.Second
 const (
 	// maxBatch is the default of [Options.MaxBatch].
 	maxBatch = 2000
-	// maxWaitingBytes limits the content of waiting entries in memory. Beyond it, content is dropped and read from the
-	// store later. Many entries wait if folding fails for a long time.
+	// maxWaitingBytes limits the content of waiting entries in memory. Beyond this limit, content is dropped, and is
+	// read from the store later. Many entries wait if folding fails for a long time.
 	maxWaitingBytes = 64 << 20
 )
 
@@ -111,7 +112,7 @@ type inbox struct {
 	waiting      batch
 	waitingBytes int64 // content of the waiting entries
 	urgent       bool
-	due          time.Time // when the waiting entries have lingered long enough; zero: none lingers
+	due          time.Time // when the linger of the waiting entries ends; zero: no entry lingers
 	wake         chan struct{}
 }
 
@@ -119,7 +120,7 @@ func newInbox(c clock.Clock, limit int) *inbox {
 	return &inbox{clock: c, limit: limit, wake: make(chan struct{}, 1)}
 }
 
-// put adds a request, which lingers for at most the given time. w may be nil.
+// put adds a request, which lingers for at most the given time. w receives the answer; it may be nil.
 func (b *inbox) put(r Request, linger time.Duration, w waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -183,8 +184,8 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	taken = b.waiting
 	b.waiting, b.waitingBytes = batch{}, 0
 	if n := b.limit; len(taken.Entries) > n {
-		// The remainder waits for the next batch, together with all waiters and a flush. The barrier belongs to this batch,
-		// and the sweep to both.
+		// The remainder waits for the next batch, as do all waiters and a flush. A barrier belongs only to this batch, and
+		// a sweep to both batches.
 		b.waiting = taken
 		b.waiting.Entries, b.waiting.Barrier = taken.Entries[n:], false
 		for _, e := range b.waiting.Entries {

@@ -140,8 +140,8 @@ const (
 	refusalMemory = 150 << 20
 )
 
-// A separate process folds a ledger of objects that are far too large, and the test measures its
-// peak resident memory.
+// A separate process folds a ledger of objects that are far too large. The test measures the peak resident memory of
+// this process.
 func TestRefusedEntriesTakeLittleMemory(t *testing.T) {
 	if dir := os.Getenv(refusalFolder); dir != "" { //nolint:forbidigo // set for the second process
 		refuseAll(t, dir)

@@ -17,11 +17,10 @@ type loaded struct {
 	manifest *manifest.Manifest // nil: none is published
 	caughtUp event.Time         // never decreases within a timeline; the time in the manifest may be older
 	complete string             // never decreases within a timeline: every entry named below it is folded
-	// unannounced means that a sweep has found entries that nobody announced, and that no revision records this fact
-	// yet.
+	// unannounced reports that a sweep has found unannounced entries, and that no revision records this fact yet.
 	unannounced bool
-	// tried are the entries with events that an older build did not know, and that this process has folded again.
-	// Folding them once more would have the same result.
+	// tried contains the entries with dead letters that this process has already tried to fold again. Another try would
+	// have the same result.
 	tried map[string]bool
 }
 
@@ -45,16 +44,16 @@ func (l *loaded) inHistory(work *state.State, g fold.Group) bool {
 }
 
 // unrecorded returns the entries that are not recorded yet, each once, oldest first. If an entry occurs twice,
-// unrecorded keeps the occurrence with its content in memory.
+// unrecorded keeps the occurrence that has the content in memory.
 func (l *loaded) unrecorded(entries []Entry) []Entry {
-	entries = slices.Clone(entries) // the entries belong to the request, which may be tried again
+	entries = slices.Clone(entries) // do not change the entries of the request, which may be tried again
 	slices.SortStableFunc(entries, func(a, b Entry) int {
 		if order := strings.Compare(a.ID, b.ID); order != 0 {
 			return order
 		}
 		return cmp.Or(len(b.Data)-len(a.Data), cmp.Compare(b.size, a.size))
 	})
-	for i := range entries[min(1, len(entries)):] { // the first duplicate is kept, with the time Stored of the others
+	for i := range entries[min(1, len(entries)):] { // the first duplicate is kept, and gets Stored from the others
 		if a, b := &entries[i], &entries[i+1]; a.ID == b.ID && b.Stored.IsZero() {
 			b.Stored = a.Stored
 		} else if a.ID == b.ID && a.Stored.IsZero() {
@@ -65,10 +64,10 @@ func (l *loaded) unrecorded(entries []Entry) []Entry {
 	return slices.DeleteFunc(entries, func(e Entry) bool { return l.recorded(e.ID) })
 }
 
-// newlySupported returns the dead letters that may be folded now: events that an older build did not know, and events
-// whose run has appeared in the meantime. An event of the second kind is still a dead letter if it could not be read
-// when its run appeared. Each dead letter is tried once per process, with a barrier. If it still cannot be folded, it
-// stays a dead letter. If it cannot be read, the next barrier tries it again.
+// newlySupported returns the entries of dead letters that may be folded now: events that an older build did not know,
+// and events whose run has appeared in the meantime. The latter are normally folded when the run appears, and stay
+// dead letters only if they cannot be read at that time. Each dead letter is tried once per process, with a barrier.
+// If it still cannot be folded, it stays a dead letter. If it cannot be read, the next barrier tries it again.
 func (l *loaded) newlySupported(barrier bool) []Entry {
 	if !barrier {
 		return nil

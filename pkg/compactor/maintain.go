@@ -26,7 +26,7 @@ const (
 // maintenance deletes what the retention of a domain does not keep, and archives old entries.
 type maintenance struct {
 	cfg       Config
-	published chan struct{} // holds a token if there was a publish since the last receive
+	published chan struct{} // holds a token if the compactor has published since a token was last received
 	turn      chan struct{} // holds a token while a goroutine runs maintenance; that goroutine owns the other fields
 	collector *manifest.Collector
 	archiver  *archive.Archiver
@@ -115,8 +115,9 @@ func (c *Compactor) Shrink(ctx context.Context) error {
 }
 
 // archiveEntries moves entries to the archive if they are old enough, and below the history cutoff of the oldest
-// existing revision. Later revisions have no lower cutoff, and recognize entries below it by their names. Therefore a
-// process that may still publish never lists or reads an archived entry.
+// existing revision. Later revisions have the same cutoff or a higher one. A process recognizes entries below its
+// cutoff by their names, and so never needs to list or read them. Therefore no process that may still publish lists
+// or reads an archived entry.
 func (m *maintenance) archiveEntries(ctx context.Context) (more bool, err error) {
 	oldest := m.collector.Oldest()
 	cutoff := min(oldest.EntriesFrom, ids.AtTime(m.cfg.Clock.Now().Add(-m.cfg.KeepLedger)))
@@ -128,19 +129,19 @@ func (m *maintenance) archiveEntries(ctx context.Context) (more bool, err error)
 		case m.cfg.ArchiveSlots <- struct{}{}:
 			defer func() { <-m.cfg.ArchiveSlots }()
 		default:
-			return false, nil // retried after a later publish; collection must not wait for it
+			return false, nil // retried after a later publish: collection must not wait for a slot
 		}
 	}
 	if exists, err := m.collector.Exists(ctx, oldest); err != nil || !exists {
-		return err == nil, err // if another process has deleted it, another revision is the oldest
+		return err == nil, err // if another process has deleted the revision, a later one is the oldest
 	}
 	return m.archiver.Archive(ctx, cutoff, func(ctx context.Context) (bool, error) {
 		return m.collector.InForce(ctx, oldest)
 	})
 }
 
-// run runs maintenance after publishes until ctx is done. In an idle domain it does nothing, so remaining work waits
-// for the next publish.
+// run runs maintenance after publishes until ctx is done. In an idle domain, run does nothing, so work that is left
+// waits for the next publish.
 func (m *maintenance) run(ctx context.Context) {
 	for {
 		select {

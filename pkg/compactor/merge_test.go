@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// A merge that its process does not publish is started again by the next short-lived process. This
+// A short-lived process must publish its merges before it ends: otherwise the next process starts them again. This
 // test fails if merges wait for the next publish.
 func TestFlushPublishesMerges(t *testing.T) {
 	w := newWorld(t)
@@ -86,7 +86,7 @@ func (w *world) newest() *manifest.Manifest {
 	return m
 }
 
-// The expiry of a run key from the last hours of the year 9999 lies in the year 10000, which RFC 3339 cannot express.
+// A run key from the last hours of the year 9999 expires in the year 10000, which RFC 3339 cannot express.
 func TestTimesBeyondRFC3339AreKept(t *testing.T) {
 	w := newWorld(t)
 	w.clock.now = time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)

@@ -30,7 +30,7 @@ func (w *world) inHistory(c *compactor.Compactor) (run string, entries []compact
 	return run, entries
 }
 
-// published provides the snapshots of a compactor in this process.
+// published provides the snapshots of a compactor in this process to an engine.
 type published struct{ *snapshot.Latest }
 
 func (p published) Current(context.Context) (*snapshot.Snapshot, error) {
@@ -42,7 +42,8 @@ func (p published) Await(ctx context.Context, after int64) (*snapshot.Snapshot, 
 	return p.Latest.Await(ctx, func(s *snapshot.Snapshot) bool { return s.Revision > after })
 }
 
-// A waiting process may have been suspended, for example on a closed laptop.
+// A process that waits for an outcome may be suspended, for example on a closed laptop, until the outcome is in
+// history.
 func TestWaitFindsOutcomeInHistory(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse
@@ -102,8 +103,8 @@ func TestOutcomesReadOnlyMatchingSegments(t *testing.T) {
 	require.LessOrEqual(t, reads.Load(), int64(2), "the index, and one segment")
 }
 
-// A writer abandoned an entry and appended the events again. A rebuild in recorded order, perhaps months later, does
-// not start a run from the abandoned entry.
+// A writer abandoned an entry and appended its events again. A rebuild in the recorded order, perhaps months later,
+// must not start a run from the abandoned entry.
 func TestRebuildSkipsAbandonedEntries(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse

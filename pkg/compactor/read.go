@@ -27,7 +27,7 @@ const (
 )
 
 // gather returns the entries that a round folds: the entries of its request and, with a barrier,
-// the entries that a listing of the ledger finds. A barrier also sets how far the listing is
+// the entries that a listing of the ledger finds. With a barrier, it also records the id up to which the listing is
 // complete.
 func (c *Compactor) gather(ctx context.Context, r *round) ([]Entry, error) {
 	if !r.Barrier {

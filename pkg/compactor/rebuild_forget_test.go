@@ -32,7 +32,8 @@ func TestRebuildForgetsAssetsOfReleaseWithoutRuns(t *testing.T) {
 	require.NotNil(t, snap.State.Forgotten.Get("test/a"), "after a bare rebuild")
 }
 
-// A timer ended the last run of the asset. A rebuild folds timers last, so the command must wait for them.
+// A timer ended the last run of the asset. A rebuild folds timers last, so the command to forget the asset must wait
+// for the timers.
 func TestRebuildForgetsAssetWhoseRunATimerEnded(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
@@ -57,8 +58,8 @@ func TestRebuildForgetsAssetWhoseRunATimerEnded(t *testing.T) {
 	require.NotNil(t, snap.State.Forgotten.Get("test/a"), "after a bare rebuild")
 }
 
-// A run and a deployment have smaller ids than the command, but were folded after it. A rebuild folds them first, and
-// the run is still live.
+// A run, or a deployment, has a smaller id than the command to forget the asset, but was folded after the command. A
+// rebuild folds it first, and must forget the asset although the asset is in use.
 func TestRebuildForgetsAssetThatIsInUseByOrderOfIDs(t *testing.T) {
 	for _, late := range []string{"run", "deployment"} {
 		w := newWorld(t)

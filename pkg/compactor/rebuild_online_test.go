@@ -117,7 +117,7 @@ func TestRebuildSwitchesALiveDomainWithOnePublish(t *testing.T) {
 	folded := false
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 		if op == faultblob.Create && strings.HasPrefix(key, manifest.Prefix(foldtest.Domain)) && !folded {
-			folded = true // the live compactor publishes before the rebuild
+			folded = true // the live compactor publishes shortly before the rebuild does
 			w.step(c, w.append(w.Finished(first, "a", 1, event.Succeeded)))
 			run, entry := w.trigger(foldtest.Task("c"))
 			w.step(c, entry)
@@ -228,7 +228,8 @@ func TestRebuildEndsNumbersAboveMissingManifests(t *testing.T) {
 	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(w.open("three"), run))
 }
 
-// The state in memory also differs from the ledger. It is not merged into the rebuilt state.
+// The compactor's state in memory contains an event that the ledger has lost. This state must not be merged into the
+// rebuilt state.
 func TestCompactorAdoptsRebuiltState(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
@@ -295,8 +296,8 @@ func TestRebuildCopiesFilesThatMayBeCollected(t *testing.T) {
 	w.verify()
 }
 
-// In an earlier version, a rebuild folded the group at the place where an older build had refused it, before later
-// events of the ledger. The result differed from the live state.
+// An older build refused a group. In an earlier version, a rebuild folded this group at the place where it had been
+// refused, before later events of the ledger. So the result differed from the live state.
 func TestRebuildKeepsWhatAnOlderBuildRefused(t *testing.T) {
 	w := newWorld(t)
 	w.options.Decode = oldBuild
@@ -316,7 +317,7 @@ func TestRebuildKeepsWhatAnOlderBuildRefused(t *testing.T) {
 	w.verify()
 }
 
-// countWrites returns the folders that f writes to.
+// countWrites returns the top-level folders of the bucket to which f writes.
 func countWrites(w *world, f func()) map[string]bool {
 	written := map[string]bool{}
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {

@@ -211,7 +211,7 @@ func TestI21RebuildKeepsReaderIncomplete(t *testing.T) {
 }
 
 // The notification of a report is lost, so a run is planned without the output. All clocks agree. A rebuild from the
-// bare ledger folds the report in its place, but must not assume that the run has read the output.
+// bare ledger folds the report before the plan, but must not assume that the run has read the output.
 func TestI21BareRebuildKnowsEntriesOfPlan(t *testing.T) {
 	for name, lost := range map[string]bool{"lost notification": true, "folded in time": false} {
 		t.Run(name, func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestRebuildDefersCancelAfterItsCauses(t *testing.T) {
 	w.verify()
 }
 
-// This test fails if, in a rebuild, a run that lost its run key waits until the key is free.
+// Another run had the run key. This test fails if a rebuild lets the second run wait until the key is free.
 func TestRebuildDoesNotStartOldRunKeyLosers(t *testing.T) {
 	w := newWorld(t)
 	trigger := func(run string) compactor.Entry {

@@ -68,7 +68,7 @@ func TestRunsExpireAfterKeepRuns(t *testing.T) {
 			late := w.append(w.Finished(old, "a", 1, event.Failed))
 			w.step(c, late)
 			require.Equal(t, state.Late, outcome(c, late.ID))
-			// A run that has not ended is kept; when it ends, it expires immediately.
+			// A run that has not ended is kept however old it is. When it ends, it expires immediately.
 			w.step(c, w.append(w.Finished(live, "a", 1, event.Succeeded)))
 			require.Equal(t, state.RunSucceeded, latest(c).State.Runs.Get(live).State)
 			w.clock.pass(time.Hour)

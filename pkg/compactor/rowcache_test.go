@@ -54,9 +54,8 @@ func TestINV5FailedPublishDropsNoRows(t *testing.T) {
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=SUCCEEDED", "d=SUCCEEDED", "e=SUCCEEDED", "f=SUCCEEDED"}, w.states(c, run))
 }
 
-// INV-5. The next publish may change other rows, and must keep the rows that the failed publish
-// would have dropped. In an earlier version, encoded deltas were distinguished only by their size, and this test
-// failed.
+// INV-5. The publish after a failed one may change other rows. It must keep the rows that the failed publish would
+// have dropped. In an earlier version, encoded deltas were distinguished only by their size, and this test failed.
 func TestINV5RowsOfFailedPublishAreInTheNext(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("c")

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// An archiver whose timeline ends while it works deletes no entry, because the new timeline may still read the entry
-// from the ledger.
+// If its timeline ends while an archiver works, the archiver must delete no entry, because the new timeline may still
+// read the entry from the ledger.
 func TestArchivingEndsWithItsTimeline(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse

@@ -87,13 +87,13 @@ type round struct {
 type reading struct {
 	// known are the entries that were announced, or recorded, before the round's listing.
 	known map[string]bool
-	// gaps are the entries that cannot be folded yet, with the reason.
+	// gaps maps each entry that cannot be folded yet to the error of reading it, or to nil if it waits for other gaps.
 	gaps map[string]error
 	// unread are the dead letters that cannot be read.
 	unread map[string]bool
 	// decisions are the groups in which known timers fired. They are folded after all facts.
 	decisions []fold.Group
-	// later are the entries with timers that only the listing has found.
+	// later are the entries with timers that only the listing has found. The second round folds them.
 	later []Entry
 }
 
@@ -173,8 +173,8 @@ func (c *Compactor) finish(r round, read *reading, again []Entry) round {
 	if r.Barrier {
 		c.gaps.relist(read)
 	}
-	// If the ledger has nothing new, the only new fact is the listing. It is not worth a manifest of its own, because
-	// the next manifest records it anyway.
+	// If the ledger contains nothing new, the only new fact is that the listing is complete. This fact needs no manifest
+	// of its own, because the next manifest records it.
 	caughtUp, complete := r.established(read)
 	c.complete = max(c.complete, complete)
 	if caughtUp > c.caughtUp {
@@ -197,10 +197,10 @@ func (r round) known(again []Entry) map[string]bool {
 	return known
 }
 
-// established returns what a barrier has proved when it ends. caughtUp is the time at which everything in the ledger
-// was folded; 0 if there are gaps. complete is the id up to which everything is folded. Both are empty if timers are
-// left for a second round. Such timers appeared after the first listing, so their names are above the id up to which
-// that listing is complete.
+// established returns what a round with a barrier has proved at its end. caughtUp is the time at which everything in
+// the ledger was folded; 0 if there are gaps. complete is the id up to which everything is folded. Both are empty if
+// timers are left for a second round. Such timers appeared after the first listing, so their names are above the id
+// up to which that listing is complete.
 func (r round) established(read *reading) (caughtUp event.Time, complete string) {
 	switch {
 	case !r.Barrier || len(read.later) > 0 && !r.second:

@@ -15,14 +15,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/repair"
 )
 
-// Verify does not keep history in memory: it reads each segment once and keeps sums. Only if sums differ does it read
-// all rows, to report the rows that differ.
+// Verify does not keep history in memory: it reads each segment once and keeps sums. It reads all rows only if sums
+// differ, to report the rows that differ.
 func TestVerifyReadsEachSegmentOnce(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
 	run, entries := w.endedRun(c)
-	for range 300 { // so many groups that the replay releases closed rows before its end
+	for range 300 { // enough groups for the replay to release closed rows before its end
 		w.endedRun(c)
 		w.clock.pass(20 * time.Second)
 	}

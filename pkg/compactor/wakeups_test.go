@@ -196,7 +196,7 @@ func TestFailedSweepRemembersUnannouncedEntries(t *testing.T) {
 	w.step(c, entry)
 	w.append(w.Finished(ends, "a", 1, event.Succeeded)) // not announced
 	w.clock.pass(first.Sub(event.At(w.clock.Now())))
-	w.step(c, w.append(w.Started(run, "a", 1))) // the run continues
+	w.step(c, w.append(w.Started(run, "a", 1))) // the run has not ended
 	for _, row := range stateOf(c).Timers.Rows() {
 		w.step(c, w.append(&event.TimerEnqueued{TimerID: row.TimerID, Generation: row.Generation, QueueTaskName: row.QueueTaskName}))
 	}
@@ -265,8 +265,8 @@ func TestDistantTimerGetsLateWakeup(t *testing.T) {
 	require.Equal(t, far, w.due().At)
 }
 
-// INV-5, for any interleaving of sweep and publish. The slow writer relies on the wakeup in the parent of its manifest.
-// Meanwhile, the sweeping compactor releases this wakeup.
+// INV-5, for any interleaving of sweep and publish. A slow writer relies on the wakeup that the parent of its
+// manifest names. While the writer publishes, the compactor that serves a sweep releases this wakeup.
 func TestINV5PublishReplacesDeletedWakeup(t *testing.T) {
 	w := withWakeups(t)
 	slow := w.open("slow")

@@ -36,7 +36,7 @@ func TestSharedCompactorReloadsBeforeFolding(t *testing.T) {
 		run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
 		w.step(one, entry)
 		_, entry = w.trigger(foldtest.Task("a"))
-		w.step(other, entry) // this instance does not know of the other instance, and loses a race
+		w.step(other, entry) // this instance does not know that others publish, and loses a race
 		n := w.publishes()
 		w.step(one, w.append(w.Finished(run, "a", 1, event.Succeeded))) // this instance also loses a race
 		w.step(other, w.append(w.Finished(run, "b", 1, event.Succeeded)))
@@ -49,7 +49,7 @@ func TestSharedCompactorReloadsBeforeFolding(t *testing.T) {
 }
 
 // Two instances learn of an entry: one from the entry's writer, the other from a notification. The second instance
-// finds the entry folded.
+// must find that the entry is already folded.
 func TestNotifiedEntryLingersForOtherWriter(t *testing.T) {
 	w := newWorld(t)
 	w.options.Shared, w.clock.stay = true, true

@@ -38,15 +38,15 @@ const (
 	itemPaused   = "paused"
 )
 
-// transition is a change of state that rules may report.
+// transition is a change of state that alert rules may report.
 type transition struct {
-	// subject is the subject of the alert. If it is empty, the subject is the rule itself. asset is the asset of the
-	// subject. Only rules that cover this asset report the transition.
+	// subject is the subject of the alert. If it is empty, the rule itself is the subject. asset is the asset of the
+	// transition: a rule with a selection reports the transition only if it covers this asset.
 	subject, asset string
 	// causes are the codes that apply, the most specific one first. A rule reports the first of these that it names.
 	causes []string
 	// item is the part of the subject that has to recover before the alert ends, such as a partition. passing means that
-	// the transition has no such part.
+	// the transition has no such part: nothing has to recover.
 	item    string
 	passing bool
 	// once means that the transition is not reported again until the item has recovered.
@@ -101,7 +101,7 @@ func (f *folder) forgetAlerts(defined map[string]bool) {
 	}
 }
 
-// alerting reports whether the release has rules.
+// alerting reports whether any alert rules are defined.
 func (f *folder) alerting() bool { return f.st.AlertRules.Len() > 0 }
 
 // alert reports a transition to the rules that cover it.

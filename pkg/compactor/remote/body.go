@@ -24,8 +24,7 @@ type body struct {
 	notified bool // the bucket announced the entries, not their writer
 }
 
-// content is the content of an entry that the caller has just stored, with the version and the
-// checksum of the stored object.
+// content contains an entry that the caller has just stored, and the version and the checksum of the stored object.
 type content struct {
 	Data    string `json:"data"`
 	Version int64  `json:"version"`
@@ -34,7 +33,7 @@ type content struct {
 	Stored event.Time `json:"stored,omitzero"`
 }
 
-// check reports what is wrong with the content without asking the store.
+// check returns an error if the content is incomplete or does not match its checksum. It does not ask the store.
 func (c content) check() error {
 	switch {
 	case c.Data == "":

@@ -36,8 +36,8 @@ type notification struct {
 	Name   string `json:"name"`
 }
 
-// NotifiedObject returns the key of the object in a notification. If the notification is about something else, the
-// error is [ErrNoObject]. If the body is not a notification, it is another error.
+// NotifiedObject returns the key of the object in a notification. If the notification names no written object, the
+// error is [ErrNoObject]. If the body is no notification, NotifiedObject returns a different error.
 func NotifiedObject(body io.Reader) (string, error) {
 	var n notification
 	if err := contract.ReadJSON(body, &n); err != nil {

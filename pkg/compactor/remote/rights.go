@@ -2,8 +2,8 @@ package remote
 
 import "context"
 
-// Rights are what a caller may ask for. Every caller may name entries, which are then read from
-// the store. The zero value allows nothing else.
+// Rights are what a caller may ask for. The zero value only allows the caller to name entries, which the compactor
+// reads from the store.
 type Rights struct {
 	// Data allows the caller to send the content of entries.
 	Data bool

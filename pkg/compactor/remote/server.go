@@ -50,7 +50,7 @@ func Register(mux *http.ServeMux, find Finder) {
 		}
 		domain, entry, err := ledger.ParseKey(key)
 		if err != nil {
-			w.WriteHeader(http.StatusNoContent) // not a ledger entry: a redelivery would not change that
+			w.WriteHeader(http.StatusNoContent) // not a ledger entry, so a redelivery would not help
 			return
 		}
 		serve(w, r, find, body{Tenant: domain.Tenant, Workspace: domain.Workspace, Entries: []string{entry}, notified: true})
@@ -72,7 +72,7 @@ func serve(w http.ResponseWriter, r *http.Request, find Finder, b body) {
 		httpx.Refuse(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	var result compactor.Result // stays empty if the domain has nothing to fold
+	var result compactor.Result // the result stays empty if the domain has nothing to fold
 	if c != nil {
 		if result, err = c.Compact(r.Context(), request); err != nil {
 			httpx.Refuse(w, http.StatusInternalServerError, err.Error())

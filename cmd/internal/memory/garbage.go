@@ -31,11 +31,17 @@ func TuneGarbage() {
 		return
 	}
 	debug.SetGCPercent(startPercent)
-	(&collected{percent: startPercent}).again()
+	(&collected{percent: startPercent, set: debug.SetGCPercent}).again()
 }
 
 // collected is an unreachable object. Its finalizer runs after each collection; the runtime has no other hook for this.
-type collected struct{ percent int }
+//
+// The struct must contain a pointer. The runtime packs smaller objects without pointers into shared blocks, and runs the
+// finalizer of such an object only if the whole block is unreachable.
+type collected struct {
+	percent int
+	set     func(percent int) int
+}
 
 func (c *collected) again() { runtime.SetFinalizer(c, (*collected).tune) }
 
@@ -44,7 +50,7 @@ func (c *collected) tune() {
 	metrics.Read(sample)
 	if percent := gcPercent(sample[0].Value.Uint64()); percent != c.percent {
 		c.percent = percent
-		debug.SetGCPercent(percent)
+		c.set(percent)
 	}
 	c.again()
 }

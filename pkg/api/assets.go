@@ -100,11 +100,13 @@ func (s *server) findAsset(ctx context.Context, r ofAsset) (*Project, *snapshot.
 
 func assetNamed(p *Project, r ofAsset) (*plan.Asset, error) {
 	key := ids.AssetKey{Namespace: r.GetNamespace(), Name: r.GetName()}
-	names := make([]string, len(p.Assets))
 	for i := range p.Assets {
 		if p.Assets[i].Key == key {
 			return &p.Assets[i], nil
 		}
+	}
+	names := make([]string, len(p.Assets))
+	for i := range p.Assets {
 		names[i] = p.Assets[i].Key.String()
 	}
 	if near := plan.Suggest(key.String(), names); near != "" {

@@ -1,5 +1,10 @@
 package parquetfile
 
+import (
+	"reflect"
+	"sync"
+)
+
 // minBufferBytes is the capacity of the smallest buffer. Go aligns buffers of this size as the Parquet library expects.
 const minBufferBytes = 1 << 10
 
@@ -7,10 +12,27 @@ const minBufferBytes = 1 << 10
 // pages and dictionary pages.
 const maxFreeBuffers = 4
 
-// buffers allocates the buffers for the pages of one file, and reuses them for the next columns of this file. Without
+// buffers allocates the buffers for the pages of one file, and reuses them for the next columns and files. Without
 // reuse, they are 40 % of the memory that the decoding of small tables allocates. Only one goroutine may use them at
 // a time.
 type buffers struct{ free [][]byte }
+
+// scratch is the memory that decoding needs and that no decoded row refers to, because rows have copies of all texts.
+type scratch struct {
+	buffers buffers
+	cells   cells
+	values  []reflect.Value
+}
+
+// unused holds the scratch memory of finished calls.
+var unused = sync.Pool{New: func() any { return new(scratch) }}
+
+// release makes the memory available to later calls.
+func (m *scratch) release() {
+	clear(m.values[:cap(m.values)]) // they refer to the rows
+	m.cells.last, m.cells.known = "", nil
+	unused.Put(m)
+}
 
 // Allocate implements memory.Allocator. The content of the buffer is undefined.
 func (b *buffers) Allocate(size int) []byte {

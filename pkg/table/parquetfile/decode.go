@@ -33,17 +33,22 @@ func (*Format) Decode(s *table.Schema, data []byte, add func() reflect.Value) (e
 	if len(data) > MaxFileBytes {
 		return fmt.Errorf("%d bytes exceed the limit of %d", len(data), MaxFileBytes)
 	}
-	reader, err := file.NewParquetReader(bytes.NewReader(data), file.WithReadProps(readerProperties()))
+	memory := unused.Get().(*scratch) //nolint:errcheck // the pool has only values of this type
+	reader, err := file.NewParquetReader(bytes.NewReader(data), file.WithReadProps(readerProperties(&memory.buffers)))
 	if err != nil {
 		return err
 	}
-	d := decoder{schema: s, reader: reader, add: add}
-	return d.run(int64(len(data)))
+	d := decoder{schema: s, reader: reader, add: add, scratch: memory}
+	if err := d.run(int64(len(data))); err != nil {
+		return err // the library may still use the memory
+	}
+	memory.release()
+	return nil
 }
 
 // readerProperties returns the properties for a reader that one goroutine uses.
-func readerProperties() *parquet.ReaderProperties {
-	properties := parquet.NewReaderProperties(new(buffers))
+func readerProperties(memory *buffers) *parquet.ReaderProperties {
+	properties := parquet.NewReaderProperties(memory)
 	properties.MaxUncompressedPageSize = maxPageBytes
 	return properties
 }
@@ -53,8 +58,8 @@ type decoder struct {
 	reader *file.Reader
 	add    func() reflect.Value
 	rows   int64
-	values []reflect.Value // the rows of the current row group
-	cells  *cells
+	// The field values holds the rows of the current row group.
+	*scratch
 	// within are the rows of a row group that are read; nil: all rows.
 	within []table.Range
 }
@@ -68,7 +73,7 @@ func (d *decoder) run(size int64) error {
 	if err != nil {
 		return err
 	}
-	d.cells = newCells(min(batchCells, count))
+	d.cells.grow(int(min(batchCells, count)))
 	for group := range d.reader.NumRowGroups() {
 		if err := d.readGroup(group, where, count); err != nil {
 			return fmt.Errorf("row group %d: %w", group, err)
@@ -237,15 +242,18 @@ type cells struct {
 // maxKnown is the maximum number of texts that are cached for a column.
 const maxKnown = 1 << 16
 
-func newCells(size int64) *cells {
-	return &cells{
-		levels: make([]int16, size),
-		used:   make([]int, size),
-		bytes:  make([]parquet.ByteArray, size),
-		i32:    make([]int32, size),
-		i64:    make([]int64, size),
-		bools:  make([]bool, size),
+// grow prepares the cells for a file whose batches have at most size cells.
+func (b *cells) grow(size int) {
+	b.copied = 0
+	if len(b.levels) >= size {
+		return
 	}
+	b.levels = make([]int16, size)
+	b.used = make([]int, size)
+	b.bytes = make([]parquet.ByteArray, size)
+	b.i32 = make([]int32, size)
+	b.i64 = make([]int64, size)
+	b.bools = make([]bool, size)
 }
 
 func (b *cells) begin(c *table.Column) {

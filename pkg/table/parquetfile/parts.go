@@ -22,7 +22,7 @@ func (*Format) Open(data []byte) (_ table.Parts, err error) {
 	if len(data) > MaxFileBytes {
 		return nil, fmt.Errorf("%d bytes exceed the limit of %d", len(data), MaxFileBytes)
 	}
-	reader, err := file.NewParquetReader(bytes.NewReader(data), file.WithReadProps(readerProperties()))
+	reader, err := file.NewParquetReader(bytes.NewReader(data), file.WithReadProps(readerProperties(new(buffers))))
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,8 @@ func (p *parts) Decode(s *table.Schema, part int, within []table.Range, add func
 			err = fmt.Errorf("the file is corrupt: %v", recovered)
 		}
 	}()
-	reader, err := file.NewParquetReader(bytes.NewReader(p.data), file.WithMetadata(p.meta), file.WithReadProps(readerProperties()))
+	memory := unused.Get().(*scratch) //nolint:errcheck // the pool has only values of this type
+	reader, err := file.NewParquetReader(bytes.NewReader(p.data), file.WithMetadata(p.meta), file.WithReadProps(readerProperties(&memory.buffers)))
 	if err != nil {
 		return err
 	}
@@ -124,10 +125,12 @@ func (p *parts) Decode(s *table.Schema, part int, within []table.Range, add func
 	if err != nil {
 		return err
 	}
-	d := decoder{schema: s, reader: reader, add: add, within: within, cells: newCells(int64(min(batchCells, p.rows[part])))}
+	d := decoder{schema: s, reader: reader, add: add, within: within, scratch: memory}
+	d.cells.grow(min(batchCells, p.rows[part]))
 	if err := d.readGroup(part, where, int64(p.rows[part])); err != nil {
 		return fmt.Errorf("row group %d: %w", part, err)
 	}
+	memory.release()
 	return nil
 }
 

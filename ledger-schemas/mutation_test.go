@@ -51,7 +51,7 @@ func mutations(path string, root, s schema, doc map[string]any) []mutation {
 	}
 	for _, name := range slices.Sorted(maps.Keys(doc)) {
 		rule, field := s.sub("properties").sub(name), name
-		if rule == nil { // a key that the user chose
+		if rule == nil { // not a declared property: a key of a map
 			rule, field = s.sub("additionalProperties"), path[strings.LastIndexByte(path, '.')+1:]
 		}
 		rule = rule.follow(root)

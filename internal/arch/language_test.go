@@ -64,7 +64,7 @@ func TestLanguageForbiddenWords(t *testing.T) {
 	})
 }
 
-// Tables, code blocks and lines of one long link cannot be wrapped.
+// This test skips tables, code blocks and lines that consist of one long link, because they cannot be wrapped.
 func TestLanguageDocumentsWrap(t *testing.T) {
 	eachText(t, func(path, text string) {
 		if !strings.HasSuffix(path, ".md") {

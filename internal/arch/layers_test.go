@@ -28,7 +28,7 @@ var layers = []layer{
 		{"pkg/event", []string{"pkg/ids"}},
 	}},
 	{"pure", []pack{
-		// Handles the rows of any table as data: schemas, comparison, merge.
+		// Describes tables by their row types, and compares, merges and encodes their rows.
 		{"pkg/table", words},
 		{"pkg/state", list(words, "=pkg/table")},
 		{"pkg/fold", list(words, "=pkg/state")},
@@ -42,7 +42,7 @@ var layers = []layer{
 		{"pkg/plan", list(words, "=pkg/quality", "=pkg/space")},
 		// Writes the SQL that reads partitioned assets. Callers execute the SQL.
 		{"pkg/partcolumn", []string{"pkg/ids", "=pkg/plan", "=pkg/space"}},
-		// Reads rows of CSV and JSON, and infers their types.
+		// Reads rows of CSV and JSON, and infers the types of their columns.
 		{"pkg/textrows", nil},
 		// Predicts the duration and size of a run from earlier attempts, which callers pass.
 		{"pkg/estimate", nil},
@@ -55,7 +55,7 @@ var layers = []layer{
 		// Describes unit tests of queries as data, and compares rows.
 		{"pkg/testcase", list(words, "=pkg/plan")},
 		{"pkg/contract", words},
-		// Describes a compiled project as data: fingerprints, differences.
+		// Describes a compiled project as data: its fingerprints, and its differences from another one.
 		{"pkg/release", list(words, "=pkg/quality", "=pkg/plan", "=pkg/space")},
 	}},
 	{"ports", []pack{
@@ -100,7 +100,7 @@ var layers = []layer{
 		// Stores the names and bytes of ledger entries, in files of the same format as tables.
 		{"pkg/archive", list(words, "pkg/blob", "pkg/clock", "pkg/table", "=pkg/ledger", "=pkg/table/parquetfile")},
 		{"pkg/manifest", list(words, "pkg/blob", "pkg/clock")},
-		// Describes copies of small outputs, and decides which outputs are read from them.
+		// Describes merged files, which are copies of many small outputs, and decides when readers use them.
 		{"pkg/merged", list(words, "pkg/space", "pkg/contract", "pkg/blob")},
 		// pkg/control computes when a state needs a wakeup, and a manifest names the wakeup.
 		{"pkg/wakeup", list(words, "pkg/state", "pkg/control", "pkg/blob", "=pkg/manifest")},
@@ -110,7 +110,7 @@ var layers = []layer{
 		{"pkg/domain", list(words, "pkg/blob", "pkg/clock", "=pkg/ledger", "=pkg/manifest", "=pkg/snapshot")},
 	}},
 	{"tiers", []pack{
-		// Decides how rows move to files, and writes these files.
+		// Decides which rows move to which tier of files, and writes these files.
 		{"pkg/tiers", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/manifest", "pkg/snapshot")},
 	}},
 	{"compactor", []pack{
@@ -138,7 +138,7 @@ var layers = []layer{
 		{"pkg/query/arrowipc", []string{"=pkg/query", "=pkg/query/render"}},
 	}},
 	{"views", []pack{
-		// Computes what users see of a state, without a terminal or a protocol.
+		// Computes what users see of a state. It depends neither on a terminal nor on a protocol.
 		{"pkg/engine/view", list(words, "pkg/calendar", "pkg/quality", "pkg/space", "pkg/state", "pkg/plan", "pkg/staleness")},
 	}},
 	{"engine", []pack{
@@ -229,7 +229,7 @@ var programs = []string{"cmd/servo", "cmd/servo-cloud", "cmd/servo-compactor", "
 // linkable are the packages outside of pkg that the programs may contain.
 var linkable = []string{"cmd/internal/host", "cmd/internal/memory", "internal/httpx", "ledger-schemas"}
 
-// proof is the row of the simulator. Only tests run the simulator, so it may import test suites and fixtures.
+// proof is the package of the simulator. Only tests run the simulator, so it may import test suites and fixtures.
 const proof = "internal/sim"
 
 // stable are the packages that other modules may import (ADR 069).

@@ -69,7 +69,7 @@ func literals(t *testing.T, dir string, match *regexp.Regexp) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// constants returns the values of the constants below a folder whose names match.
+// constants returns the values of the constants whose names match, from the code below a folder.
 func constants(t *testing.T, dir string, name *regexp.Regexp) []string {
 	t.Helper()
 	found := map[string]bool{}
@@ -140,7 +140,7 @@ func TestReferenceListsErrorCodes(t *testing.T) {
 	require.Equal(t, constants(t, "pkg", reason), firstCells(t, "errors.md", "## Dead letters", "## Problem documents", quotedCode))
 }
 
-// categorized returns the codes in the table of categories. It checks the category of each.
+// categorized returns the codes in the table of categories. It also checks the category of each code.
 func categorized(t *testing.T) []string {
 	t.Helper()
 	content, err := os.ReadFile(reference + "errors.md")

@@ -61,7 +61,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// gcs returns a store with the model of GCS, in the virtual time of a bubble.
+// gcs returns a store with the model of GCS, in the virtual time of a synctest bubble.
 func gcs(inner blob.Store) *cloudblob.Store {
 	return cloudblob.New(inner, cloudblob.Config{Model: cloudblob.GCS(), Clock: clock.System{}, Random: random()})
 }

@@ -41,7 +41,7 @@ func parse(name string) (queueName, task string, err error) {
 	return found[1], found[2], nil
 }
 
-// CreateTask creates a task of one HTTP POST.
+// CreateTask creates a task that sends one HTTP POST.
 func (s *Server) CreateTask(ctx context.Context, r *cloudtaskspb.CreateTaskRequest) (*cloudtaskspb.Task, error) {
 	queueName, name, err := parse(r.GetTask().GetName())
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *Server) find(ctx context.Context, full string) error {
 	return nil
 }
 
-// answer returns the service's status for an error of a queue.
+// answer converts an error of a queue into the status that Cloud Tasks would return.
 func answer(err error) error {
 	switch {
 	case errors.Is(err, queue.ErrExists):

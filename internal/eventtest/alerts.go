@@ -35,7 +35,7 @@ func notificationEnded(t *rapid.T) event.Payload {
 	}
 }
 
-// watched generates valid promises about different assets.
+// watched generates different assets with valid deadlines, freshness limits and SLAs.
 func watched(t *rapid.T) (all []event.WatchedAsset) {
 	keys := rapid.SliceOfNDistinct(AssetKey(), 0, 3, rapid.ID[string]).Draw(t, "watched")
 	slices.Sort(keys)

@@ -185,8 +185,7 @@ func (w *World) Finished(run, key string, attempt int32, outcome event.Outcome) 
 	return p
 }
 
-// Fire returns an event that reports that a timer fired now. The event says that the projections contained everything
-// up to now.
+// Fire returns the event that a timer fired now. The event says that the projections were complete up to now.
 func (w *World) Fire(timer *state.Timer) *event.TimerFired {
 	return &event.TimerFired{
 		TimerID: timer.TimerID, Generation: timer.Generation, FiredAt: event.At(w.Now),

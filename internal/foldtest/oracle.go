@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Check returns an error if a state breaks a rule that must hold after every group. It derives each rule from the rows,
-// without the fold's indexes. It visits every row, so it is suitable only for small states.
+// Check returns an error if a state breaks a rule that must hold after every group. It checks each rule on the rows
+// themselves, without the fold's indexes. It visits every row, so it is suitable only for small states.
 func Check(s *state.State) error {
 	var errs []error
 	for run := range s.Runs.All {
@@ -149,7 +149,8 @@ func checkEdges(s *state.State) error {
 	return nil
 }
 
-// Resolution returns the resolution of the outgoing edges of a task, or "" if it has not ended.
+// Resolution returns the resolution of the outgoing edges of a task that is in the given state, or "" if the task has
+// not ended.
 func Resolution(s state.TaskState) state.Resolution {
 	return map[state.TaskState]state.Resolution{
 		state.TaskSucceeded: state.ResolvedSuccess, state.TaskFailed: state.ResolvedFailed,
@@ -283,8 +284,8 @@ func checkAdmission(s *state.State) error {
 	return nil
 }
 
-// Admissible reports whether a task may be admitted now under every limit. It counts the slots in
-// the rows.
+// Admissible reports whether a task may be admitted now under every limit. It counts the used slots from the rows,
+// without the fold's counters.
 func Admissible(s *state.State, t *state.Task) bool { return countSlots(s).admit(s, t) }
 
 // usedSlots counts the admitted tasks in the workspace, in each run and in each pool.

@@ -136,7 +136,7 @@ func (h *harness) create(name string) {
 	require.NoError(h.t, h.Create(h.t.Context(), h.task(name)))
 }
 
-// next returns the next delivery, and fails the test after 30 seconds.
+// next returns the next delivery. It fails the test if none arrives within 30 seconds.
 func (h *harness) next() Delivery {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 30*time.Second)

@@ -37,7 +37,7 @@ type text struct {
 	content string
 }
 
-// licences finds the licences of modules, each module once.
+// licences finds the licences of modules. It reads each module only once.
 type licences struct{ known map[module]component }
 
 func newLicences() *licences { return &licences{known: map[module]component{}} }

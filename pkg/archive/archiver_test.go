@@ -266,8 +266,7 @@ func TestArchiveReportsUnavailableStore(t *testing.T) {
 	require.Len(t, fx.archived(), 23)
 }
 
-// An entry that appears below the cutoff after its day was archived is archived with the
-// next day.
+// If an entry appears below the cutoff after its day was archived, it is archived with the next day.
 func TestLateEntriesAreArchivedWithNextDay(t *testing.T) {
 	fx := newFixture(t)
 	names := fx.hours(30)

@@ -142,7 +142,7 @@ type evaluations map[time.Time]*staleness.Evaluation
 func (a *Automator) missing(ctx context.Context, snap *snapshot.Snapshot, row *state.Promise, d *engine.Deadlines, p *project, known evaluations) (late []string, err error) {
 	var at time.Time
 	if expected := d.Expected(row.Period); expected.After(a.cfg.Clock.Now()) {
-		at = expected.Add(time.Second) // evaluate when the partitions are expected, even if the deadline is earlier
+		at = expected.Add(time.Second) // evaluate for the time at which they are expected, even if the deadline is earlier
 	}
 	e := known[at]
 	if e == nil {

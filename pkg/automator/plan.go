@@ -36,7 +36,7 @@ func newProject(sha string, r *release.Release, code *release.Code) *project {
 	return p
 }
 
-// evaluate returns the evaluation of staleness of the project's assets on a snapshot.
+// evaluate evaluates which partitions of the project's assets are stale in a snapshot, at the time now.
 func (p *project) evaluate(ctx context.Context, snap *snapshot.Snapshot, now time.Time) (*staleness.Evaluation, error) {
 	if p.graph == nil {
 		return engine.Staleness(ctx, snap, p.code.Assets, now) // Staleness returns the problem of the graph

@@ -47,7 +47,7 @@ func TestMissingInputHasItsCode(t *testing.T) {
 	require.Equal(t, plan.CodeMissingInput, cause.Code)
 }
 
-// The ledger rejects an invalid event each time.
+// A retry would be useless: the ledger would reject the invalid event again.
 func TestRejectedEventIsNotRetried(t *testing.T) {
 	cause := refusal(fmt.Errorf("append to the ledger: %w", &event.DecodeError{Reason: event.ReasonInvalid, Detail: "payload.labels: too many"}))
 	require.Equal(t, unplannable, cause.Code)

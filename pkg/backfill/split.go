@@ -74,7 +74,7 @@ func Split(g *plan.Graph, c plan.Calendar, selected map[ids.AssetKey][]string, o
 	case o.Size < 0 || o.Size > event.MaxChunkCells:
 		return nil, fmt.Errorf("a chunk of %d partitions: must be 1 to %d", o.Size, event.MaxChunkCells)
 	case o.Size == 0:
-		o.Size = max(DefaultSize, (2*total+event.MaxChunks-1)/event.MaxChunks) // chunks may be half full
+		o.Size = max(DefaultSize, (2*total+event.MaxChunks-1)/event.MaxChunks) // doubled: chunks may be half full
 	}
 	order, err := g.Topological()
 	if err != nil {
@@ -122,8 +122,8 @@ type splitter struct {
 	// parents joins cells that depend on each other into trees: the entry of a cell is its parent. The entry of a root
 	// is the negated number of cells in its tree.
 	parents []int32
-	// ordered is the first asset that reads more of its own earlier partitions than fit into a chunk. itself contains
-	// pairs of cells of such assets: the first cell of a pair reads the second.
+	// ordered is the first asset that reads more of its own earlier partitions than fit into a chunk. The field itself
+	// contains pairs of cells of such assets: the first cell of a pair reads the second.
 	ordered ids.AssetKey
 	itself  [][2]int32
 }

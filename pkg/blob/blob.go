@@ -1,10 +1,11 @@
 // Package blob is the port to object storage: a store of named objects with create-if-absent. By convention, an
-// object is never changed. This package is not a stable API.
+// object is not changed after it was created; the few exceptions are hints and small indexes. This package is not a
+// stable API.
 //
 // The core relies on two properties of a store. Creating a name succeeds for exactly one
 // caller. A listing shows every object whose creation was acknowledged before the listing
-// began. Replace, which requires a matching version, is used for one object per domain:
-// the boundary.
+// began. Replace, which requires a matching version, is used for only a few objects, such as the boundary of a
+// domain.
 //
 // A write has three outcomes. If the error is nil, the write was done. If it is [ErrExists], [ErrMismatch],
 // [ErrNotFound] or [ErrInvalid], the write was not done. With any other error the outcome is unknown: the write may

@@ -12,7 +12,7 @@ const MaxCron = 256
 // cron is a parsed cron expression. Bit n of a set is 1 if the field matches the value n.
 type cron struct {
 	minutes, hours, days, months, weekdays uint64
-	// everyHour, anyDay and anyWeekday: the field is * or */1.
+	// everyHour, anyDay and anyWeekday are true if the field is * or */1.
 	everyHour, anyDay, anyWeekday bool
 
 	beforeLast   uint64    // L-n: bit n; L: bit 0

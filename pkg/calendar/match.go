@@ -122,9 +122,8 @@ func (c *cron) matchesDay(d date) bool {
 	if c.lastWorkday && (d.day == last || d.weekday == friday && d.day+2 >= last) {
 		return true
 	}
-	// near has the days of the month to which this date is the nearest weekday: the date itself, the
-	// Saturday after a Friday, and the Sunday before a Monday. At the ends of a month, the nearest weekday
-	// in the same month may be two days away.
+	// near is the set of days n for which nW matches this date: the date itself, the Saturday after a Friday, and the
+	// Sunday before a Monday. At the ends of a month, the nearest weekday in the same month may be two days away.
 	near := uint64(1) << d.day
 	if d.weekday == friday && d.day < last {
 		near |= 1 << (d.day + 1)

@@ -41,7 +41,7 @@ const (
 // vectors are envelopes and callbacks with the result that every implementation must return.
 type vectors struct {
 	About     string            `json:"about"`
-	Secrets   map[string]string `json:"secrets"` // maps key ids to secrets: the bytes of the text
+	Secrets   map[string]string `json:"secrets"` // by key id; a secret is the bytes of the text
 	Envelopes []envelopeVector  `json:"envelopes"`
 	Callbacks []callbackVector  `json:"callbacks"`
 }

@@ -209,7 +209,7 @@ func (w *fixture) sweep() {
 // loseQueue replaces the queue with an empty one that remembers no names.
 func (w *fixture) loseQueue() { w.queue.Queue = localqueue.New(localqueue.Options{Clock: w.clock}) }
 
-// remember makes the queue refuse a used name.
+// remember makes the queue refuse a name, because a deleted task has used it.
 func (s *spool) remember(t *testing.T, name string) {
 	t.Helper()
 	queueName := s.tasks[0].Queue

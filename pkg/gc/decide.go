@@ -10,8 +10,8 @@ import (
 )
 
 // Keep says which superseded versions of a partition to keep. A superseded version is kept while it is among the
-// newest Versions versions and was superseded less than For ago. The newest version is the visible one; it is
-// included in Versions.
+// newest Versions versions and was superseded less than For ago. The visible version is one of these newest Versions
+// versions.
 type Keep struct {
 	Versions int           // 0: 3
 	For      time.Duration // 0: 30 days
@@ -139,7 +139,7 @@ type Garbage struct {
 //   - Inputs of live runs stay. A run that is not folded yet was planned from the settled
 //     revision or a later one, which shows a later version (Rows.Settled).
 //   - A materialization without rows stays unless its run is older than RunsFrom. In that case
-//     it counts as the oldest version: the state may be incomplete, but a later version is
+//     it is treated as the oldest version: the state may be incomplete, but a later version is
 //     known.
 func Decide(keep Keep, now event.Time, rows Rows, stored []Materialization) []Garbage {
 	versions := rows.versions()

@@ -8,7 +8,8 @@ import (
 )
 
 func TestCheckAddressRefusesPrivateAndLocal(t *testing.T) {
-	for text, want := range map[string][2]bool{ // want: is the address allowed by default, and with allow_private
+	// want says whether the address is allowed by default, and whether it is allowed with allow_private.
+	for text, want := range map[string][2]bool{
 		"93.184.216.34": {true, true}, "2606:2800:220:1::1": {true, true},
 		"10.0.0.1": {false, true}, "172.31.255.1": {false, true}, "192.168.1.1": {false, true}, "127.0.0.1": {false, true}, "::1": {false, true},
 		"100.64.0.1": {false, true}, "fd12::1": {false, true},

@@ -296,7 +296,7 @@ func TestFailedRotationReplaysJournals(t *testing.T) {
 	fails = syscall.EIO
 	later[0]()
 	require.FileExists(t, own(dir, oldName))
-	require.NoError(t, os.Truncate(filepath.Join(dir, "0"), 0)) // the content is not on the disk
+	require.NoError(t, os.Truncate(filepath.Join(dir, "0"), 0)) // as if the disk lacked the content
 	fails = nil
 	_, err := s.Create(ctx, "k", nil)
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ type system struct {
 	remove func(folder *os.File, base string) error
 	// syncAll flushes every file of the file system; nil if the system cannot do that.
 	syncAll func(root *os.File) error
-	// later runs do in the background.
+	// later runs the function do in the background.
 	later func(do func())
 }
 

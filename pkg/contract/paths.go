@@ -77,7 +77,7 @@ func BatchOf(uri string) (batch string, ok bool) {
 }
 
 // IsExecutionURI reports whether uri is the directory of an execution of the materialization
-// with this prefix. The URI of every output must be such a directory. In a batch, the output of a partition is a folder
+// with this prefix. The URI of every output must be such a directory or, for one partition of a batch, a folder
 // inside such a directory.
 func IsExecutionURI(uri, materializationPrefix string) bool {
 	rest, ok := strings.CutPrefix(uri, materializationPrefix)

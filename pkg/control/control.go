@@ -100,8 +100,7 @@ func (DeleteTimer) action()    {}
 func (Redispatch) action()     {}
 func (Retime) action()         {}
 
-// React returns the actions for the rows of one publish. The publisher executes them
-// immediately.
+// React returns the actions for the rows of one publish. The process that has published executes them immediately.
 func React(outbox []*state.Dispatch, timers []*state.Timer, now event.Time) []Action {
 	var actions []Action
 	for _, row := range outbox {

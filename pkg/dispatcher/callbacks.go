@@ -26,8 +26,8 @@ const maxBody = 1 << 20
 // catchUp limits how long a request waits for the revision that it names.
 const catchUp = 10 * time.Second
 
-// Finder returns the dispatcher of a domain and may open it. It returns nil if the domain is not
-// served here.
+// Finder returns the dispatcher of a domain, and opens it if necessary. It returns nil if this service does not serve
+// the domain.
 type Finder func(context.Context, ids.Domain) (*Dispatcher, error)
 
 // lookUp returns the dispatcher of a domain, or a problem if there is none.
@@ -116,8 +116,8 @@ func (c *call) ref(worker string) event.AttemptRef {
 	}
 }
 
-// plan returns the hash of the plan that the task executes, if several planners may have planned its run.
-// A rebuild from the bare ledger then folds this plan.
+// plan returns the beginning of the hash of the plan that the task executes, or "" if its run can have only one plan.
+// If several planners have planned the run, a rebuild from the bare ledger folds the plan with this hash.
 func (c *call) plan() string {
 	if c.run.RequestID == "" {
 		return ""

@@ -346,8 +346,8 @@ func TestRunExecutesSubmittedActions(t *testing.T) {
 	require.NoError(t, json.Unmarshal(w.queue.tasks[0].Body, &env))
 }
 
-// A task that tolerates failures is dispatched with the upstreams that did not succeed. It must not read them, whatever
-// they have committed.
+// The envelope of a task that tolerates failures names the upstreams that did not succeed. The task must not read
+// their outputs, even if they have committed some.
 func TestDispatchNamesUpstreamsWithoutSuccess(t *testing.T) {
 	w := newFixture(t)
 	reader := foldtest.Task("reader", "failed", "good")

@@ -27,7 +27,7 @@ const (
 	publishWithin = 30 * time.Second
 )
 
-// visible reports whether a publish may have changed the outputs that readers of published places find.
+// visible reports whether a new revision may have changed the outputs that readers of published places find.
 func visible(published compactor.Published) bool {
 	changed := published.Changed
 	return len(state.List[state.Partition](changed))+len(state.List[state.Mark](changed))+

@@ -48,7 +48,7 @@ func (e *DamagedError) Error() string {
 // maxKnown bounds how many files each generation of a cache remembers: about 20 MB.
 const maxKnown = 100_000
 
-// Cache remembers the files that passed. It is safe for concurrent use.
+// Cache remembers the files that passed the check. It is safe for concurrent use.
 type Cache struct {
 	mu sync.Mutex
 	// When the current generation is full, it becomes the previous one, and a new one begins. When the generations
@@ -58,7 +58,7 @@ type Cache struct {
 	disk              disk
 }
 
-// known is a file that passed.
+// known is a file that passed the check.
 type known struct {
 	stamp  stamp
 	crc32c uint32

@@ -188,7 +188,7 @@ const (
 	wholly
 )
 
-// judge decides about a materialization. versions are the versions of the partition.
+// judge returns which objects of a materialization are garbage, and why. versions are the versions of the partition.
 func (r *Rows) judge(keep Keep, now event.Time, versions []Success, m *Materialization) (Reason, garbageOf) {
 	if r.Live(m.ID) {
 		return "", nothing

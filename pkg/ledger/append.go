@@ -43,7 +43,7 @@ type Entry struct {
 	// Object is the store's answer. Its Version and CRC32C prove that Data is stored.
 	Object blob.Object
 	Events int
-	// Urgent reports that a user or a process waits for the effect of one of the entry's events.
+	// Urgent is true if a user or a process waits for the effect of one of the entry's events.
 	Urgent bool
 }
 

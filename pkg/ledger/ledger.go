@@ -109,7 +109,7 @@ type Name struct {
 	// Entry is the ULID of the entry.
 	Entry  string
 	Object blob.Object
-	// Skip reports that the object is the decision to skip the entry: see [Skip].
+	// Skip is true if the object is the decision to skip the entry: see [Skip].
 	Skip bool
 }
 

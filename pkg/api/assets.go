@@ -115,7 +115,7 @@ func assetNamed(p *Project, r ofAsset) (*plan.Asset, error) {
 	return nil, refuse(notFound, "asset %s: %w: GET /v1/assets lists the assets", key, engine.ErrNotFound)
 }
 
-// readersOf returns the keys of the assets that read each asset.
+// readersOf returns, for each asset, the keys of the assets that read it.
 func readersOf(assets []plan.Asset) map[ids.AssetKey][]string {
 	readers := map[ids.AssetKey][]string{}
 	for i := range assets {

@@ -29,7 +29,7 @@ type moment struct {
 	minute int64
 }
 
-// momentOf returns the moment of a time. The project may be nil.
+// momentOf returns the moment of a snapshot, a project and a time. The project may be nil.
 func momentOf(snap *snapshot.Snapshot, p *Project, now time.Time) moment {
 	m := moment{snap: snap, minute: now.UnixNano() / int64(memoStep)}
 	if p == nil {
@@ -85,7 +85,7 @@ func (m *memo) assetsAt(at moment) *judged {
 	return m.judged
 }
 
-// later reports whether m has results of a later revision than the revision of at. The caller holds the lock.
+// later reports whether the results in m are of a later revision than at. The caller holds the lock.
 func (m *memo) later(at moment) bool {
 	return m.at.snap != nil && at.snap.Revision < m.at.snap.Revision
 }
@@ -202,7 +202,7 @@ func (j *judged) keep(key ids.AssetKey, one *servov1.Asset, output string) {
 	j.assets[key] = one
 }
 
-// readersIn returns the readers of each asset.
+// readersIn returns, for each asset, the keys of the assets that read it.
 func (j *judged) readersIn(p *Project) map[ids.AssetKey][]string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

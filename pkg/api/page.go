@@ -50,7 +50,7 @@ type pages struct {
 type keptListing struct {
 	snap *snapshot.Snapshot
 	at   time.Time // when a page of the listing was last read
-	read bool      // read from the store
+	read bool      // the snapshot was read from the store
 }
 
 // newPages returns pages that sign their tokens with a key. If key is nil, they use a random key of this process.
@@ -69,7 +69,7 @@ type cursor struct {
 	Call     string `json:"c"` // the message type of the request
 	Filter   []byte `json:"f"` // a hash of the request without its page
 	Revision int64  `json:"r"`
-	Nonce    string `json:"n,omitempty"` // of the revision's manifest
+	Nonce    string `json:"n,omitempty"` // the nonce of the revision's manifest
 	After    string `json:"a"`           // the key of the last row of the previous page
 	// At is the time of the first page, on which the expected partitions of assets depend.
 	At int64 `json:"t"`
@@ -85,7 +85,7 @@ type pageRequest interface {
 // page is a page of a listing that a call reads.
 type page struct {
 	snap  *snapshot.Snapshot
-	after string // empty: from the first row on
+	after string // the page begins after this key; empty: with the first row
 	size  int
 	now   time.Time // when the first page was read
 	read  time.Time // when this page is read

@@ -360,7 +360,7 @@ func (a *queryAnswer) writeColumns(w io.Writer) error {
 	return errors.Join(failed, err)
 }
 
-// sizeOf returns about how many bytes a cell has as text.
+// sizeOf returns the approximate number of bytes of a cell as text.
 func sizeOf(cell any) (n int64) {
 	const other = 8
 	switch v := cell.(type) {

@@ -98,7 +98,7 @@ func readNested(into reflect.Value, m protoreflect.Message) {
 	readMessage(into, m)
 }
 
-// enumName returns the name of a number, or "" for 0 (unspecified).
+// enumName returns the name of the enum value with a number, or "" for 0 (unspecified).
 func enumName(enum protoreflect.EnumDescriptor, number protoreflect.EnumNumber) string {
 	if value := enum.Values().ByNumber(number); value != nil && number != 0 {
 		return string(value.Name())

@@ -164,7 +164,7 @@ func filled() map[proto.Message]any {
 	}
 }
 
-// Every member that the structs have in JSON is in the message, with the same value.
+// A message has every member that its struct has in JSON, with the same value.
 func TestFillCopiesEveryField(t *testing.T) {
 	for m, from := range filled() {
 		populate(reflect.ValueOf(from).Elem())

@@ -132,7 +132,7 @@ func (a *app) assetInfos(ctx context.Context, snap *snapshot.Snapshot, p *projec
 			info.counts = count(asset.Key)
 		}
 		if info.counts != nil {
-			info.of = info.counts.Total() // includes an output of a period that has not ended
+			info.of = info.counts.Total() // the total also counts outputs of periods that have not ended
 		}
 		infos = append(infos, info)
 	}

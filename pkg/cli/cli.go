@@ -14,9 +14,8 @@
 //
 // # Which process does the work
 //
-// Commands that change something need the process that owns the state folder. If one exists,
-// they talk to it. Otherwise they become the owner for as long as they run. Commands that only
-// read need no owner.
+// Commands that change something need the process that owns the state folder. If one exists, such a command talks to
+// it. Otherwise, the command becomes the owner until it ends. Commands that only read need no owner.
 package cli
 
 import (

@@ -60,7 +60,7 @@ type loaded struct {
 	project *project.Project
 	// usable means that project has assets. Otherwise it has only settings.
 	usable bool
-	graph  *plan.Graph // of the project's assets
+	graph  *plan.Graph // the graph of the project's assets
 	// release is the hash of the deployed release that project belongs to. source is the hash of the archive of the
 	// release's files.
 	release, source string
@@ -97,7 +97,7 @@ func (l *loaded) set(p *project.Project) (before *project.Project) {
 	return before
 }
 
-// deployed replaces the project by the project of a deployed release.
+// deployed replaces the project with the project of a deployed release.
 func (l *loaded) deployed(p *project.Project, sha, source string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -294,8 +294,8 @@ func (a *app) followDeployments(ctx context.Context, e *engine.Engine, current *
 	return err
 }
 
-// useRelease replaces the project by the project of a deployed release. It returns false, with a warning, if the release
-// cannot be read.
+// useRelease replaces the project with the project of a deployed release. It returns false, with a warning, if the
+// release cannot be read.
 func (a *app) useRelease(ctx context.Context, e *engine.Engine, current *loaded, read reader, sha string) bool {
 	d, err := read(ctx, e.Store(), current.project, sha)
 	if err != nil {

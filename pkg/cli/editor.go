@@ -126,8 +126,8 @@ func commonPrefix(words []string) string {
 	return prefix
 }
 
-// cancelKeys replaces Ctrl-C by a key that discards the line, followed by Enter. Otherwise the
-// terminal would report the end of its input.
+// cancelKeys replaces each Ctrl-C in its input with a key that discards the line, followed by Enter. If the terminal
+// read a Ctrl-C, it would report the end of its input.
 type cancelKeys struct {
 	in      io.Reader
 	pending []byte

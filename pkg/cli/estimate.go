@@ -24,7 +24,7 @@ type dryRunEstimate struct {
 	CPU         float64 `json:"cpu"`
 	Rows        int64   `json:"rows"`
 	Bytes       int64   `json:"bytes"`
-	// Cost is absent without prices.
+	// Cost is absent if the project declares no prices.
 	Cost *estimatedCost `json:"cost,omitempty"`
 }
 

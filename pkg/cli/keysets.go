@@ -142,7 +142,7 @@ func knownSet(set string, p *project.Project, s *state.State) error {
 	return fmt.Errorf("key set %s: no asset has a dimension {dynamic: %s}, and the set has no keys: %s", set, set, advice)
 }
 
-// setsOf returns the assets that name each key set.
+// setsOf returns, for each key set, the assets that name it.
 func setsOf(assets []plan.Asset) map[string][]string {
 	found := map[string][]string{}
 	for i := range assets {

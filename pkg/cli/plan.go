@@ -185,7 +185,7 @@ func reportOf(c *candidate, snap *snapshot.Snapshot) *planReport {
 	return r
 }
 
-// readersOf returns the assets that read each asset directly.
+// readersOf returns, for each asset, the assets that read it directly.
 func readersOf(assets []plan.Asset) map[string][]string {
 	readers := map[string][]string{}
 	for i := range assets {

@@ -129,7 +129,7 @@ type tickRow struct {
 	Reasons []calendar.Reason `json:"reasons,omitempty"`
 }
 
-// ticksDocument are the next ticks of a schedule, explained.
+// ticksDocument contains the next ticks of a schedule, with explanations.
 type ticksDocument struct {
 	Timezone string `json:"timezone"`
 	ZoneData string `json:"zone_data"`

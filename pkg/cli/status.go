@@ -170,7 +170,7 @@ func (a *app) knownAssets(ctx context.Context, settings *project.Project) []plan
 	return p.Assets
 }
 
-// attentionText adds what needs attention.
+// attentionText adds a section that lists what needs attention.
 func (a *app) attentionText(out *sheet, found []engine.Attention, now event.Time) {
 	if len(found) == 0 {
 		return

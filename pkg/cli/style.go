@@ -41,7 +41,7 @@ func (s style) errorText(text string) string { return s.red(text) }
 // state colours the name of a task state or run state.
 func (s style) state(name string) string { return s.as(name, name) }
 
-// as gives a text the colour of a task state or run state.
+// as colours a text with the colour of a task state or run state.
 func (s style) as(state, text string) string { return s.paint(hues[state], text) }
 
 // hues are the colours of states. Other states have none.
@@ -110,7 +110,7 @@ func (s *sheet) field(name, format string, args ...any) {
 	fmt.Fprintf(s, "%s%s\n", s.style.dim(pad(name, s.width)), fmt.Sprintf(format, args...))
 }
 
-// known adds a value unless it is empty.
+// known adds a line with a name and a value, unless the value is empty.
 func (s *sheet) known(name, value string) {
 	if value != "" {
 		s.field(name, "%s", value)

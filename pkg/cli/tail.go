@@ -206,7 +206,7 @@ func (t *tail) parts(ctx context.Context, attempt *state.Attempt) error {
 	}
 	_, _ = p.text.Write(text) // writing to a hash cannot fail
 	p.length += len(text)
-	// The execution may have ended, or a redelivery may be imminent.
+	// After a shorter wait, the message could be wrong: the execution may have ended, or a redelivery may be imminent.
 	if p.length == 0 && t.look == t.mostLook {
 		t.say("waiting: attempt %d of %s is executed by another worker, and has not printed anything that is stored", attempt.Attempt, t.taskKey)
 	}

@@ -50,8 +50,8 @@ type Mixing struct {
 	Reason, Advice string
 }
 
-// BatchChecker returns the expressions of each query that may mix partitions, by offset. If there are none, the rows
-// of a partition are the same in every batch.
+// BatchChecker returns the expressions of each query that may mix partitions, in the order of their offsets. If there
+// are none, the rows of a partition are the same in every batch.
 type BatchChecker func(ctx context.Context, queries []BatchQuery) ([][]Mixing, error)
 
 // checkMixing reports queries whose result may depend on the choice of partitions in a batch.

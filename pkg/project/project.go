@@ -44,8 +44,8 @@ type Project struct {
 	Domain ids.Domain
 	// Environment holds the settings of the chosen environment, or of the base.
 	Environment Environment
-	// Environments are the environments of the project, by name. Each includes the settings of the base that it does not
-	// change.
+	// Environments are the environments of the project, sorted by name. Each includes the settings of the base that it
+	// does not change.
 	Environments []Environment
 	// Vars are the project's variables by name.
 	Vars map[string]plan.Var
@@ -119,13 +119,13 @@ type Ref struct {
 // ends the load.
 type SQLParser func(ctx context.Context, queries []string) ([]Parsed, error)
 
-// Parsed contains the tables and files that a query reads, by offset, or the error of the query.
+// Parsed contains the tables and files that a query reads, in the order of their offsets, or the error of the query.
 type Parsed struct {
 	Refs []Ref
-	// Lookbacks are the expressions that need rows from before the partition, by offset.
+	// Lookbacks are the expressions that need rows from before the partition, in the order of their offsets.
 	Lookbacks []Lookback
 	Output    Output
-	// Variables are the names that the query passes to getvariable, by offset.
+	// Variables are the names that the query passes to getvariable, in the order of their offsets.
 	Variables []Variable
 	// Tree describes the computation of the query.
 	Tree *plan.Tree
@@ -172,9 +172,9 @@ type Lookback struct {
 	Variable string // in lower case; "": the expression compares columns
 	// Columns are the stored columns to which Column may refer.
 	Columns []Column
-	// Days are columns that must contain the day of the partition. Otherwise, the expression is not a lookback. Each
-	// item lists the stored columns to which one name may refer. One of them must contain the day, and the others must
-	// not exist.
+	// Days are columns that must contain the day of the partition. If one of them does not, the expression is not a
+	// lookback. Each item lists the stored columns to which one name may refer: one of these columns must contain the
+	// day, and the others must not exist.
 	Days [][]Column
 	// Window is true if the expression is a window function whose window is ordered by the column.
 	Window bool
@@ -199,8 +199,8 @@ type Options struct {
 	Environment string
 	// User replaces $USER in the name of a workspace.
 	User string
-	// Validate returns a project even if its settings or schedules have problems. Such a project must not run. An asset
-	// is then broken only if a problem prevents its query from being bound.
+	// Validate makes Load return a project even if its settings or schedules have problems. Such a project must not run.
+	// An asset is then broken only if a problem prevents its query from being bound.
 	Validate bool
 }
 

@@ -214,7 +214,7 @@ func fieldsTable(s, except *shape) string {
 	return strings.TrimSpace(rows.String())
 }
 
-// linked adds links to the sections that explain certain words.
+// linked turns certain words into links to the sections that explain them.
 func linked(about string) string {
 	for words, link := range map[string]string{
 		"superseded outputs are kept": "assets.md#what-is-kept", "its upstream tasks ended": "assets.md#trigger-rules",

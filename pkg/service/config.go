@@ -60,7 +60,7 @@ type config struct {
 	CacheBytes int64
 	// KeepRuns is how long ended runs are kept, counted from their trigger.
 	KeepRuns time.Duration
-	// Every is the time between sweeps, and FullEvery is the time between full sweeps. 0: only on request.
+	// Every is the time between sweeps, and FullEvery is the time between full sweeps. 0: sweeps run only on request.
 	Every, FullEvery time.Duration
 
 	// Callers are the accounts that may call, as ROLE=ACCOUNT, separated by commas, or AnyCaller.

@@ -215,8 +215,8 @@ func announced(e ledger.Entry) announcement {
 	return a.bounded()
 }
 
-// Limits of an announcement. If it has more than maxAnnounced entries, the compactor lists the entries. If they have
-// more than maxAnnouncedBytes, the compactor reads them from the store.
+// Limits of an announcement. If an announcement has more than maxAnnounced entries, the compactor lists the ledger.
+// If the entries have more than maxAnnouncedBytes together, the compactor reads them from the store.
 const (
 	maxAnnounced      = 5000
 	maxAnnouncedBytes = 256 << 10

@@ -15,8 +15,8 @@ import (
 // errHelp reports that help was requested and printed.
 var errHelp = flag.ErrHelp
 
-// parse reads the flags. A flag that is not given is read from the environment (--compactor-url
-// from SERVO_COMPACTOR_URL), then from the file that --config names. The error lists every problem,
+// parse reads the flags. The value of a flag that is not given comes from the environment (--compactor-url from
+// SERVO_COMPACTOR_URL) or, if it is not set there, from the file that --config names. The error lists every problem,
 // one per line.
 func parse(k kind, args []string, getenv func(string) string, out io.Writer) (config, error) {
 	var c config
@@ -114,7 +114,7 @@ func variable(flagName string) string {
 // configFlag is the flag that names the settings file. The file itself must not set it.
 const configFlag = "config"
 
-// fromFile sets the flags that are not in given from a file.
+// fromFile sets flags to their values in a file. It does not change the flags that the parameter given names.
 func fromFile(f *flag.FlagSet, path string, given map[string]bool) (problems []error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -19,9 +19,9 @@ type Message struct {
 	Data       []byte            `json:"data"`
 }
 
-// Pull passes the messages of a subscription to take, concurrently, until ctx is done or the
-// subscription is unavailable. It acknowledges a message if take returns no error; otherwise the
-// message is redelivered.
+// Pull passes the messages of a subscription to the function take, several at once, until ctx is done or the
+// subscription is unavailable. It acknowledges a message if take returns no error; otherwise the message is
+// redelivered.
 type Pull func(ctx context.Context, subscription string, take func(context.Context, Message) error) error
 
 // subscriptionName matches the full name of a subscription.

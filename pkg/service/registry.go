@@ -37,7 +37,7 @@ type registry[T any] struct {
 	clock   clock.Clock
 	limit   int // maximum number of open domains
 	// limitBytes bounds the memory of open domains. Domains in use and the most recently used domain stay open even if
-	// they exceed it.
+	// they exceed this limit.
 	limitBytes int64
 	asked      chan *opened[T]
 
@@ -175,8 +175,8 @@ func (o *opened[T]) leave() {
 }
 
 // acquire returns the [opened] of a domain. If first is true, the domain is new, and the caller must request its
-// opening. If this domain or another one must be closed before, o is nil. The caller then tries again when the
-// channel leaving is closed.
+// opening. If o is nil, this domain or another one is closing. The caller then tries again when the channel leaving
+// is closed.
 func (r *registry[T]) acquire(ctx context.Context, d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

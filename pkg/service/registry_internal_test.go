@@ -134,7 +134,7 @@ func TestRegistryOpeningTimesOut(t *testing.T) {
 	})
 }
 
-// A request that ends before its domain is being opened leaves no trace of the domain.
+// If a request ends before the opening of its domain begins, the registry keeps no trace of the domain.
 func TestRegistryForgetsCancelledRequest(t *testing.T) {
 	r := newRegistry(newMetrics(), clock.System{}, func(context.Context, ids.Domain) (*served[string], error) { return nil, errors.New("not reached") })
 	ended, cancel := context.WithCancel(t.Context())

@@ -25,7 +25,7 @@ type Traces struct {
 	URL string
 	// Ratio is the fraction of traces to send.
 	Ratio float64
-	// Project is the Google Cloud project that has the traces, for log lines.
+	// Project is the Google Cloud project that stores the traces. Log lines name it.
 	Project string
 }
 

@@ -116,7 +116,7 @@ func cutVerb(path string) (before, verb string) {
 // find returns the route of an escaped path and the values of its variables. If no route matches, allowed lists the
 // methods that the path supports.
 func find(routes []*Route, method, path string) (found *Route, values map[string]string, allowed []string) {
-	hasVerb := false // the path ends with a verb, so the verb is not part of an id
+	hasVerb := false // whether the path ends with a verb, which is not part of an id
 	for _, r := range routes {
 		values, ok := r.match(path)
 		hasVerb = hasVerb || ok && r.verb != ""

@@ -92,7 +92,7 @@ type bound struct {
 	coarse bool
 }
 
-// filter returns the bounds that every row must satisfy.
+// filter returns the bounds that a filter sets for every row.
 func (f *from) filter(v any) []bound {
 	n := object(v)
 	switch n["type"] {

@@ -116,7 +116,7 @@ type from struct {
 	relations []relation
 	with      *tables
 	outer     *from // the names of the query that contains a subquery
-	// days are the columns and expressions, as written in the query, that a filter compares with a variable by "=".
+	// days are the columns and other expressions of the query that a filter requires to be equal to a variable.
 	days []day
 }
 

@@ -95,7 +95,7 @@ func (p *Parser) aggregateNames(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// mixings returns the expressions of a query that may mix partitions, by offset.
+// mixings returns the expressions of a query that may mix partitions, in the order of their offsets.
 func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[string]bool) []project.Mixing {
 	all := map[int]project.Mixing{}
 	for i, dimension := range q.Dimensions {

@@ -177,8 +177,8 @@ func (s *separation) isType(cast map[string]any) bool {
 // volatile are functions that return a different value for each row.
 var volatile = []string{"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7", "nextval"}
 
-// resolve returns a copy of an expression in which ids replace the columns. It returns false if two equal expressions
-// may have different values in the same row, such as random().
+// resolve returns a copy of an expression in which ids replace the columns. It returns false for an expression such
+// as random(), whose value may differ each time it is computed, even in the same row.
 func (f *frame) resolve(v any) (any, bool) {
 	switch v := v.(type) {
 	case []any:
@@ -226,8 +226,8 @@ func (s *separation) determines(f *frame, v any) bool {
 	return id != "" && (f.keys[id] || f.times[id]) || s.bucket(f, v)
 }
 
-// bucket reports whether an expression computes the period that contains an instant of the partition. This period is
-// the partition.
+// bucket reports whether an expression truncates an instant within the period of the partition to the start of this
+// period, and so names the partition.
 func (s *separation) bucket(f *frame, v any) bool {
 	n := object(v)
 	for n["type"] == "OPERATOR_CAST" && s.isType(n) {

@@ -97,7 +97,8 @@ func (s *separation) flatten(v any, with *withRows, outer *frame, c *chain) {
 	c.conditions = append(c.conditions, conjuncts(n["condition"])...)
 }
 
-// using returns the columns that USING names. For a natural join, it returns the columns that are certainly compared.
+// using returns the columns that USING names. For a natural join, it returns the key columns that both sides
+// certainly have.
 func using(n map[string]any, left, right *frame) (columns []string) {
 	for _, column := range array(n["using_columns"]) {
 		columns = append(columns, strings.ToLower(word(column)))
@@ -220,7 +221,7 @@ func (s *separation) changing(v any, with *withRows) (found bool) {
 	return found
 }
 
-// classes are sets of ids with equal values.
+// classes is a union-find structure of ids. Ids in the same set have equal values.
 type classes map[string]string
 
 func (c classes) of(id string) string {
@@ -249,8 +250,8 @@ func equalSides(v any) (left, right any, ok bool) {
 	return n["left"], n["right"], kind == "COMPARE_EQUAL" || kind == "COMPARE_NOT_DISTINCT_FROM"
 }
 
-// links returns the ids that determine the partition of a leaf's row. These are the leaf's keys and times, and
-// expressions in conditions that compute the period of a row.
+// links returns the ids that determine the partition of a row of a leaf, which is one of the joined tables. These are
+// the leaf's keys and times, and expressions in conditions that compute the period of a row.
 func (s *separation) links(leaf, f *frame, conditions []any) map[string]bool {
 	ids := maps.Clone(leaf.keys)
 	maps.Copy(ids, leaf.times)

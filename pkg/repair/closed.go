@@ -50,11 +50,11 @@ func (l *evictor) evict(ctx context.Context, st *state.State, cut state.Cutoff) 
 			l.runs[id] = struct{}{}
 		}
 	}
-	st.Drain() // drop the record of changes: otherwise the state would keep the evicted rows in it
+	st.Drain() // drop the recorded changes, which would keep the evicted rows in memory
 	return l.take(ctx, closed)
 }
 
-// evicted returns those of the given runs that have been evicted.
+// evicted returns the runs that are among the given ones and whose rows have been evicted.
 func (l *evictor) evicted(runs []string) (left []string) {
 	for _, run := range runs {
 		if id, err := ulid.ParseStrict(run); err == nil {
@@ -67,29 +67,29 @@ func (l *evictor) evicted(runs []string) (left []string) {
 }
 
 const (
-	// maxClosed is the number of closed rows in memory at which the rows are written as segments.
+	// maxClosed is the number of buffered closed rows at which they are written as segments.
 	maxClosed = snapshot.MaxSegment / 2
 	// refreshAge is the maximum age of files that no revision refers to. Collectors of the live timeline delete such a
 	// file an hour after the time in its name.
 	refreshAge = 30 * time.Minute
 )
 
-// segments writes closed rows to history during a replay, so that only few closed rows are in memory.
+// segments writes closed rows to history during a replay, so that few closed rows are in memory at any time.
 type segments struct {
 	cfg      Config
 	from     string        // rows of runs below this id are dropped
 	parts    []*state.Rows // not yet written
 	buffered int           // number of rows in parts
-	rows     int64         // number of written rows
+	rows     int64         // number of rows written as segments
 	files    map[string][]manifest.File
-	max      int // the maximum of buffered
+	max      int // the value of buffered at which rows are written
 }
 
 func (cfg Config) newSegments(from string) *segments {
 	return &segments{cfg: cfg, from: from, files: map[string][]manifest.File{}, max: maxClosed}
 }
 
-// add buffers closed rows, and writes segments when there are enough.
+// add buffers closed rows, and writes segments when it has buffered max rows.
 func (s *segments) add(ctx context.Context, closed *state.Rows) error {
 	kept := closed.KeptFrom(s.from)
 	if kept.Len() == 0 {
@@ -102,7 +102,7 @@ func (s *segments) add(ctx context.Context, closed *state.Rows) error {
 	return s.flush(ctx)
 }
 
-// flush writes the buffered rows.
+// flush writes the buffered rows as segments.
 func (s *segments) flush(ctx context.Context) error {
 	if len(s.parts) == 0 {
 		return nil
@@ -112,7 +112,7 @@ func (s *segments) flush(ctx context.Context) error {
 		return err
 	}
 	s.parts, s.buffered = nil, 0
-	run := "" // the id of the sorted run of paged rows; they are evicted once, at the end
+	run := "" // the id of the sorted run of paged rows, which are evicted only once, at the end
 	for portion := range rows.Chunks(snapshot.MaxSegment) {
 		files, err := s.cfg.Codec.Encode(portion)
 		if err != nil {
@@ -136,7 +136,7 @@ func (s *segments) flush(ctx context.Context) error {
 	return s.refresh(ctx, ids.AtTime(ids.Time(s.cfg.IDs.New()).Add(-refreshAge)))
 }
 
-// refresh copies the segments with names below a floor to new names.
+// refresh copies the segments whose names are below a floor to new names.
 func (s *segments) refresh(ctx context.Context, floor string) error {
 	for _, table := range slices.Sorted(maps.Keys(s.files)) {
 		if err := s.cfg.refresh(ctx, floor, manifest.TierHistory, s.files[table]); err != nil {

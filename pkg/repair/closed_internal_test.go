@@ -39,7 +39,7 @@ func TestSegmentsHoldFewRowsInMemory(t *testing.T) {
 	require.EqualValues(t, 1000, s.rows)
 	require.Len(t, s.files["runs"], 10)
 
-	floor := source.New() // all files so far are below this floor
+	floor := source.New() // greater than the names of all files so far
 	require.NoError(t, s.refresh(t.Context(), floor))
 	require.True(t, manifest.NamedFrom(floor, s.files["runs"]))
 	indexes, err := s.indexes(t.Context())

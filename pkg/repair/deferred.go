@@ -9,12 +9,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// deferred holds groups back when the order in which a ledger was folded is not known. The order of
-// ids depends on the machines' clocks and may differ.
+// deferred holds groups back when the order in which a ledger was folded is not known. The groups then arrive in the
+// order of their ids, which depends on the clocks of machines and may differ from the order of folding.
 //
-// Triggers of runs that compete for a run key wait until an event shows which run won. The winner was folded first. The
-// ledger has further events only about the winner. In the order of ids, these events may come before or after the
-// winner's trigger. Once the winner is known, the other runs have lost: they must not get the key after it expires.
+// Triggers of runs that compete for a run key wait until an event shows which run won. The winner is the run whose
+// trigger was folded first. Further events of the ledger are only about the winner. In the order of ids, these events
+// may come before or after the winner's trigger. After the winner is known, the triggers of the other runs are folded
+// immediately, so that these runs lose: if they were folded after the key expires, they would get the key.
 //
 // A retry also waits for an event about its run, because the retry was rejected if another run of the same chain of
 // retries was live. Deployments wait until an event proves that one of them was folded: see [deployments]. Commands
@@ -23,25 +24,24 @@ import (
 // Several automators may have planned the run of a request. The triggers of this run wait until a report of a task
 // names the plan that was executed.
 //
-// A cancel waits for the facts that must have been folded before it. The run must exist, and if a task of the run
-// has begun, the upstreams of that task must have ended. It does not wait for other facts, because they came too late
-// to have an effect.
+// A cancel waits for the facts that must have been folded before it: its run must exist, and if a task of the run has
+// begun, the upstreams of that task must have ended. The cancel does not wait for other facts, because they came too
+// late to have an effect.
 //
-// Commands to forget assets never wait. They are folded even if the state says that an asset is in use, because the
-// timer decisions that ended the asset's runs are folded later, or may turn out differently.
+// Commands to forget assets never wait. They are folded even if an asset seems to be in use by a run. Decisions of
+// timers may have ended the run, but they are folded later, and may then have a different effect.
 //
-// Decisions of timers wait for all facts, and are folded last. If a decision took effect, the facts show it: the
-// facts after it belong to the next attempt. If no such facts exist, a report may have been folded before the
-// decision.
+// Decisions of timers wait for all facts, and are folded last. If a decision took effect, the later facts belong to
+// the next attempt. Without such facts, the decision may have had no effect, because a report was folded before it.
 type deferred struct {
 	groups      map[string][]fold.Group // waiting triggers, by run
-	order       []string                // the runs in groups, in the order of arrival
-	rivals      map[string][]string     // the runs in groups, by run key
-	seen        map[string]bool         // runs with events before their triggers
+	order       []string                // the keys of groups, in the order of arrival
+	rivals      map[string][]string     // the keys of groups, by run key
+	seen        map[string]bool         // runs with events that were read before their triggers
 	plans       map[string]string       // hashes of executed plans, by run of a request
 	cancels     map[string]*cancel      // waiting cancels, by run
-	cancelOrder []string                // the runs in cancels, in the order of arrival
-	touched     []string                // the runs of the last returned groups
+	cancelOrder []string                // the keys of cancels, in the order of arrival
+	touched     []string                // the runs of the groups that next returned last
 	deployments deployments
 	commands    earlyCommands
 	timers      []state.Key2 // entry and group ids of timer decisions; they are read again at the end
@@ -50,11 +50,11 @@ type deferred struct {
 // cancel is a waiting cancel of a run.
 type cancel struct {
 	run      string
-	upstream string // the task that must end first; "": the run must appear first
+	upstream string // the task that must end before the cancel; "": the run must appear before it
 	groups   []fold.Group
 }
 
-// maxDeferred limits how long, in the ledger's time, a trigger waits for evidence of which run won the key. The
+// maxDeferred is how long, in the ledger's time, a trigger waits for an event that shows which run won the key. The
 // winner keeps the key for twice as long.
 const maxDeferred = fold.RunKeyTTL / 2
 
@@ -65,11 +65,11 @@ func newDeferred() *deferred {
 	}
 }
 
-// next returns the groups to fold when g is the next group in the order of ids.
+// next takes the next group in the order of ids, and returns the groups to fold now.
 func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 	groups = h.dueCancels(st)
 	if g.Reason == event.ReasonClockAhead {
-		return append(groups, g) // the group has no effect, and nothing may be compared with its wrong time
+		return append(groups, g) // the group has no effect, and its time is wrong
 	}
 	now := timeOf(st, g)
 	groups = append(groups, h.commands.due(st, &h.deployments, now)...)
@@ -143,8 +143,8 @@ func (h *deferred) wait(p *event.RunTriggered, g fold.Group) {
 	h.groups[p.RunID] = append(h.groups[p.RunID], g)
 }
 
-// proven marks triggers whose run has appeared in the ledger. It also marks the triggers of the rivals that compete for
-// the same run key; for them the mark has no effect.
+// proven marks triggers whose run has appeared in the ledger. It also marks the triggers of other runs that compete
+// for the same run key. For these, the mark has no effect.
 func proven(groups []fold.Group) []fold.Group {
 	for i := range groups {
 		groups[i].Proven = true
@@ -167,7 +167,8 @@ func (h *deferred) deferCancel(st *state.State, run string, g fold.Group) bool {
 	return true
 }
 
-// dueCancels returns the cancels that no longer have to wait. All groups that next has returned must be folded.
+// dueCancels returns the cancels that no longer have to wait. Before it is called, all groups that next has returned
+// must be folded.
 func (h *deferred) dueCancels(st *state.State) []fold.Group {
 	var groups []fold.Group
 	for _, run := range h.touched {
@@ -179,7 +180,7 @@ func (h *deferred) dueCancels(st *state.State) []fold.Group {
 	return groups
 }
 
-// timeOf returns the ledger's time when g is folded.
+// timeOf returns the ledger's time after g is folded.
 func timeOf(st *state.State, g fold.Group) event.Time {
 	now := st.FoldTime
 	for _, e := range g.Events {
@@ -198,7 +199,7 @@ func (h *deferred) isEarly(st *state.State, g fold.Group, before []fold.Group) b
 	return h.deployments.wait(st, g) || h.commands.wait(st, g)
 }
 
-// lateTriggers returns the triggers that have waited too long at the given time.
+// lateTriggers returns the triggers that have waited for maxDeferred or longer at the given time.
 func (h *deferred) lateTriggers(now event.Time) []fold.Group {
 	var groups []fold.Group
 	for len(h.order) > 0 {
@@ -243,8 +244,9 @@ func began(t *state.Task) bool {
 	return t.StartedAt != 0 || t.State == state.TaskRunning || t.State == state.TaskSucceeded || t.State == state.TaskFailed
 }
 
-// competes returns the trigger in a group if no event has shown yet whether its run was created. It
-// considers only retries, and triggers that want a free run key. Otherwise it returns nil.
+// competes returns the trigger in a group if the trigger must wait, because no event has shown yet whether it created
+// its run. Only retries, runs of requests, and triggers with a free run key must wait. For other groups, competes
+// returns nil.
 func (h *deferred) competes(st *state.State, g fold.Group) *event.RunTriggered {
 	for _, e := range g.Events {
 		p, ok := e.Payload.(*event.RunTriggered)
@@ -285,7 +287,7 @@ func (h *deferred) decides(run string, p event.Payload) bool {
 	return len(waiting) == 0 || !requested(waiting[0])
 }
 
-// executed returns the same groups as release, but the trigger of the executed plan comes first.
+// executed returns the same groups as release, but those with the executed plan come first.
 func (h *deferred) executed(run string) []fold.Group {
 	groups, plan := h.release(run), h.plans[run]
 	slices.SortStableFunc(groups, func(a, b fold.Group) int {
@@ -319,7 +321,8 @@ func planIn(g fold.Group) string {
 	return ""
 }
 
-// release returns the waiting triggers of a run, followed by the triggers of the other runs with the same run key.
+// release removes and returns the waiting triggers of a run, followed by the triggers of the other runs with the same
+// run key.
 func (h *deferred) release(run string) []fold.Group {
 	groups := h.groups[run]
 	delete(h.groups, run)

@@ -9,9 +9,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// deployments holds deployments back until an event proves that one of them was folded. Each waiting deployment
-// expects the current release, or a release that another waiting deployment deploys. Any other deployment was
-// rejected when it was folded. These events prove a deployment:
+// deployments holds deployments back until an event proves that one of them was accepted. A deployment that expects
+// neither the current release nor a release that another waiting deployment deploys was rejected when it was folded.
+// These events prove a deployment:
 //
 //   - a definition of schedules, which names the id of the deployment that its writer saw as the current one;
 //   - a run, a refused request or a later deployment, which names the release;
@@ -20,13 +20,13 @@ import (
 //
 // If waiting deployments of several releases could explain an event, the event proves none of them.
 type deployments struct {
-	waiting []fold.Group // sorted by the ids of the deployments; they were folded in this order
-	// early holds definitions of schedules whose deployment was not read yet, by the id of the deployment.
+	waiting []fold.Group // sorted by the ids of the deployments
+	// early contains definitions of schedules whose deployment has not been read yet, by the id of the deployment.
 	early      map[string][]fold.Group
 	earlyOrder []string
 }
 
-// add returns the groups to fold when the next group contains a deployment.
+// add takes the next group, which contains a deployment, and returns the groups to fold now.
 func (d *deployments) add(st *state.State, g fold.Group, p *event.ProjectDeployed) []fold.Group {
 	var groups []fold.Group
 	if !p.Force { // a forced deployment is accepted even if it expects another release
@@ -60,15 +60,15 @@ func (d *deployments) wait(st *state.State, g fold.Group) bool {
 	return false
 }
 
-// proven returns the waiting deployments that an event proves or rules out. They must be folded before the event, in
-// the returned order.
+// proven returns the waiting deployments whose acceptance or rejection an event proves. They must be folded before
+// the event, in the returned order.
 func (d *deployments) proven(st *state.State, p event.Payload) []fold.Group {
 	if len(d.waiting) == 0 {
 		return nil
 	}
 	switch p := any(p).(type) { // only a few events depend on which deployment is current
 	case *event.RunTriggered:
-		if p.RootRun == "" { // a retry has the release of its parent, which may be an old one
+		if p.RootRun == "" { // a retry has the release of its parent run, which may be an old release
 			return d.settleRelease(st, p.Release)
 		}
 	case *event.RequestRefused:
@@ -103,7 +103,8 @@ func (d *deployments) settleRelease(st *state.State, release string) []fold.Grou
 	return d.settleFirst(func(w *event.ProjectDeployed) bool { return w.Release == release })
 }
 
-// settleFirst settles the first deployment that matches. If deployments of several releases match, it settles none.
+// settleFirst settles the first deployment that matches. If deployments of several releases match, it settles no
+// deployment.
 func (d *deployments) settleFirst(fits func(*event.ProjectDeployed) bool) []fold.Group {
 	first := -1
 	for i, g := range d.waiting {
@@ -121,9 +122,9 @@ func (d *deployments) settleFirst(fits func(*event.ProjectDeployed) bool) []fold
 	return d.settle(first)
 }
 
-// settle returns the groups to fold once it is proved that deployment i was folded: first the deployments on which it
-// is based, then the deployment itself, then the deployments that lost. Deployments with greater ids came later, and
-// keep waiting.
+// settle is called when an event proves that the i-th waiting deployment was accepted, and returns the groups to
+// fold: first the deployments on which it is based, then the deployment itself, then the deployments that lost.
+// Deployments with greater ids came later, and keep waiting.
 func (d *deployments) settle(i int) []fold.Group {
 	won := d.waiting[i]
 	older := slices.Clone(d.waiting[:i])
@@ -136,7 +137,7 @@ func (d *deployments) settle(i int) []fold.Group {
 	return append(append(groups, won), lost...)
 }
 
-// base splits deployments into those that have led to a release, directly or through other deployments, and the rest.
+// base splits deployments into those that led to a release, directly or through other deployments, and the others.
 func base(older []fold.Group, release string) (led, others []fold.Group) {
 	var fit []int
 	for i, g := range older {
@@ -203,10 +204,10 @@ func hasDeadline(p *event.ProjectDeployed, item *event.JudgedDeadline) bool {
 }
 
 // earlyCommands holds back commands whose schedule or rule does not exist yet. The event that creates the schedule or
-// rule may be in an entry with a later name, or may be one of several competing deployments that are held back.
+// rule may be in an entry with a greater name, or may be one of several competing deployments that are held back.
 type earlyCommands []fold.Group
 
-// maxEarly limits how long, in the ledger's time, a command waits for the event that creates its schedule or rule.
+// maxEarly is how long, in the ledger's time, a command waits for the event that creates its schedule or rule.
 const maxEarly = maxClaim
 
 // wait holds back a command if it must wait, and reports whether it did.
@@ -218,7 +219,7 @@ func (c *earlyCommands) wait(st *state.State, g fold.Group) bool {
 	return true
 }
 
-// due returns the commands that need not wait any longer at a time.
+// due removes and returns the commands that no longer have to wait at the given time.
 func (c *earlyCommands) due(st *state.State, d *deployments, now event.Time) (groups []fold.Group) {
 	*c = slices.DeleteFunc(*c, func(g fold.Group) bool {
 		over := now.Sub(g.Events[0].Time) >= maxEarly && !slices.ContainsFunc(g.Events, func(e *event.Envelope) bool {

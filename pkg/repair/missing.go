@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// withoutManifest returns the report about a domain without a manifest. A new domain has no other objects either. A
-// domain that has other objects has lost its manifests, or has never published a revision of its ledger.
+// withoutManifest returns the report about a domain without a manifest. A new domain has no objects at all. A domain
+// with other objects has lost its manifests, or has a ledger of which no revision was ever published.
 func (cfg Config) withoutManifest(ctx context.Context) (Report, error) {
 	found, err := cfg.remains(ctx)
 	if err != nil || len(found) == 0 {
@@ -45,7 +45,7 @@ func (cfg Config) remains(ctx context.Context) (found []string, err error) {
 // errNothing reports that the domain is new.
 var errNothing = errors.New("nothing to rebuild: nothing has been written yet")
 
-// rejectNewDomain returns an error for a new domain, one without any object.
+// rejectNewDomain returns an error if the domain is new, which means that it has no objects.
 func (cfg Config) rejectNewDomain(ctx context.Context) error {
 	found, err := cfg.remains(ctx)
 	if err == nil && len(found) == 0 {

@@ -24,7 +24,7 @@ type outputs struct {
 	report *Report
 	// bad describes the damaged outputs that are visible or that a live run reads, one line each.
 	bad []string
-	// reads maps a materialization to the live run that reads it or has made it. Nil: not loaded yet.
+	// reads maps a materialization to the live run that reads it or has created it. Nil: not loaded yet.
 	reads map[string]string
 	// unread is a live run whose plan is unreadable. Such a run may read any output.
 	unread string
@@ -85,7 +85,8 @@ func (o *outputs) add(ctx context.Context, t *state.Task, problem string, old bo
 	return nil
 }
 
-// reader returns a live run that reads or may read the output of a task, or "".
+// reader returns the id of a live run that reads or may read the output of a task. It returns "" if no such run
+// exists.
 func (o *outputs) reader(ctx context.Context, t *state.Task) (string, error) {
 	if o.reads == nil {
 		o.reads = map[string]string{}
@@ -105,8 +106,8 @@ func (o *outputs) reader(ctx context.Context, t *state.Task) (string, error) {
 	return cmp.Or(o.reads[t.MaterializationID], o.unread), nil
 }
 
-// inputs records the materializations that the plan of a live run reads. The replay reports a plan
-// that is missing or damaged.
+// inputs records the materializations that the plan of a live run reads. It reports no problem of the plan, because
+// the replay reports a plan that is missing or damaged.
 func (o *outputs) inputs(ctx context.Context, run *state.Run) error {
 	if run.PlanRef == "" {
 		return nil
@@ -191,8 +192,8 @@ func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, er
 	return "", nil
 }
 
-// file compares an object with its record in the commit marker. It reads the object only if the
-// store keeps no checksums.
+// file compares an object with its record in the commit marker. It reads the object's content only if the store keeps
+// no checksums.
 func (cfg Config) file(ctx context.Context, key string, want contract.CommitMarkerFile) (problem string, err error) {
 	object, err := cfg.Store.Head(ctx, key)
 	switch {

@@ -30,8 +30,8 @@ type place struct {
 	refused  *refusal
 }
 
-// refusal is the recorded reason why a whole entry was refused, or why a group was refused because of its clock or
-// its unknown type. Another build might accept the entry or group, so a replay repeats the recorded refusal.
+// refusal is the recorded reason why a whole entry was refused, or why a group was refused because of its time or its
+// unknown type. Another build might accept the entry or group, so a replay repeats the recorded refusal.
 type refusal struct {
 	reason, detail string
 	bytes          int64
@@ -59,8 +59,8 @@ func appendPlaces(places []place, rows []*state.Entry) []place {
 	return places
 }
 
-// group returns the group at a place. If the record contains everything that the fold needs to refuse the group again,
-// group does not read the entry, which may be gone.
+// group returns the group at a place. If the record contains everything that the fold needs to refuse the group
+// again, group does not read the entry, because it may no longer exist.
 func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	if p.ahead != nil {
 		return fold.Group{
@@ -80,8 +80,8 @@ func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	return g, err
 }
 
-// bare reports whether a bare rebuild has folded the group. A compactor records its revision; a bare rebuild
-// records 0.
+// bare reports whether a bare rebuild has folded the group. A compactor records the revision in which it folded a
+// group; a bare rebuild records 0.
 func (p place) bare() bool { return p.revision == 0 }
 
 // unread reports whether [place.group] does not read the entry of the group.
@@ -101,8 +101,9 @@ func (p place) groupID() string {
 
 func (p place) String() string { return fmt.Sprintf("entry %s, group %s", p.entryID(), p.groupID()) }
 
-// inOrder sorts places in the order of folding, and returns contradictions. Each event of a group gets a sequence
-// number of its own. If two groups have the same numbers, concurrent writers have folded them, and no order exists.
+// inOrder sorts places in the order of folding, and returns descriptions of contradictions. The fold assigns a
+// sequence number to each event of a group. If two groups have the same numbers, concurrent writers have folded them,
+// and the order is unknown.
 func inOrder(order []place) (problems []string) {
 	slices.SortFunc(order, func(a, b place) int {
 		return cmp.Or(a.entry.Compare(b.entry), a.ofGroup.Compare(b.ofGroup), strings.Compare(a.odd, b.odd))

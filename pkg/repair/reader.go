@@ -17,13 +17,13 @@ import (
 var errNoGroup = errors.New("the entry has no such group")
 
 const (
-	// window is how many groups or entries a replay prefetches. readers is how many it reads concurrently.
+	// window is how many groups or entries a replay prefetches. readers is how many entries it reads concurrently.
 	window  = 64
 	readers = 16
 )
 
-// reader reads groups of the ledger and its archive. It caches the prefetched entries, and the last entry, because
-// most groups of an entry were folded one after the other.
+// reader reads groups of the ledger and its archive. It caches the prefetched entries, and the last entry that it
+// decoded, because most groups of an entry were folded one after the other.
 type reader struct {
 	cfg     Config
 	entries *archive.Reader
@@ -36,8 +36,8 @@ func (cfg Config) reader() *reader {
 	return &reader{cfg: cfg, entries: archive.NewReader(cfg.Store, cfg.Domain)}
 }
 
-// fetch reads entries concurrently, and drops the entries that it fetched before. It skips entries that cannot be read:
-// load reads them again and handles the error.
+// fetch prefetches entries: it reads them concurrently, and drops the entries that it prefetched before. It skips
+// entries that cannot be read: load reads them again and handles the error.
 func (r *reader) fetch(ctx context.Context, entries []string) error {
 	fetched := map[string][]byte{}
 	var mu sync.Mutex
@@ -79,8 +79,8 @@ func (r *reader) load(ctx context.Context, entry string) error {
 	return r.take(ctx, entry, data)
 }
 
-// skip continues without an unreadable entry if an operator has decided to skip it. Otherwise it
-// returns the error of the read.
+// skip handles an entry that cannot be read. If an operator has decided to skip the entry, a dead letter replaces its
+// groups. Otherwise, skip returns the error of the read.
 func (r *reader) skip(ctx context.Context, entry string, failed error) error {
 	if errors.Is(failed, blob.ErrNotFound) || ctx.Err() != nil {
 		return failed

@@ -26,7 +26,7 @@ type Result struct {
 	// Recorded reports that the ledger was replayed in the recorded order, so that the new state equals the old one.
 	// Otherwise the state is valid, and contains all facts.
 	Recorded bool `json:"recorded_order"`
-	// Lost is the number of groups that the state had folded and that the ledger has lost. The new state does not
+	// Lost is the number of groups that the old state had folded and that the ledger has lost. The new state does not
 	// contain them.
 	Lost int `json:"lost_groups,omitempty"`
 	// Renamed is the number of entries that were named far ahead of the store's clock and were
@@ -58,17 +58,17 @@ func (e *LostError) Error() string {
 	return text.String()
 }
 
-// maxConflicts limits how often a rebuild catches up after another process has published a revision.
+// maxConflicts is how often a rebuild tries to publish before it gives up, because other processes publish revisions.
 const maxConflicts = 64
 
-// Rebuild builds the state from the ledger in files that no revision refers to. It publishes the state as the next
-// revision, which starts a new timeline. That publish is the commit point: until then the live timeline continues
-// undisturbed, and an error means that nothing has changed. Compactors of the live timeline get a conflict at that
-// revision, load it, and continue from there.
+// Rebuild builds the state from the ledger, in files that no revision refers to yet. It publishes the state as the
+// next revision, which starts a new timeline. That publish is the commit point: until then the live timeline
+// continues undisturbed, and an error means that nothing has changed. Compactors of the live timeline get a conflict
+// at that revision, load it, and continue from there.
 //
-// The ledger is replayed in the order that ledger_entries records, up to the newest revision. Compactors fold the later
-// entries. If damage hides the order, the error is a [RecordError]. If the ledger lacks recorded groups, the error is a
-// [LostError], unless cfg.AllowLoss is set.
+// The ledger is replayed in the order that ledger_entries records, up to the newest revision. Compactors fold later
+// entries after the rebuild. If the recorded order is unknown because of damage, the error is a [RecordError]. If the
+// ledger lacks recorded groups, the error is a [LostError], unless cfg.AllowLoss is set.
 //
 // With cfg.Bare the recorded order is not read, and the ledger is folded entry by entry, in the order of the entries'
 // ids. If the newest manifest is unreadable or manifests are missing, Rebuild raises the boundary above the old
@@ -92,7 +92,7 @@ func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 type built struct {
 	cfg     Config
 	state   *state.State
-	last    string // greatest entry that was folded
+	last    string // the greatest id of a folded entry
 	evictor *evictor
 	closed  *segments
 	base    manifest.BaseSnapshot
@@ -108,7 +108,7 @@ type built struct {
 	named  *renaming
 }
 
-// replayed builds the state of the newest revision.
+// replayed builds the state of the newest revision by replaying the ledger in the recorded order.
 func (cfg Config) replayed(ctx context.Context) (*built, error) {
 	m, err := cfg.Manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) {
@@ -153,8 +153,8 @@ func (b *built) rejectLoss() error {
 	return nil
 }
 
-// writeBase writes the live rows as a base and the closed rows as segments. After that, the state records its changes,
-// which become a delta.
+// writeBase writes the live rows as a base and the closed rows as segments. After that, the state records later
+// changes, which become a delta.
 func (b *built) writeBase(ctx context.Context, cut state.Cutoff) error {
 	st := b.state
 	cut.Seq, cut.Time = st.FoldSeq, st.FoldTime
@@ -187,15 +187,15 @@ func (b *built) writeBase(ctx context.Context, cut state.Cutoff) error {
 		b.result.Rows += f.Rows
 	}
 	st.Drain()
-	b.evictor.cut.Seq = -1 // no more evictions
+	b.evictor.cut.Seq = -1 // from now on, nothing is evicted
 	if b.replay != nil {
 		b.replay.keeps, b.last = true, b.replay.last
 	}
 	return nil
 }
 
-// publish publishes the state as the revision after the newest. After a conflict it catches up and
-// tries again.
+// publish publishes the state as the revision after the newest one. After a conflict, it folds what the other process
+// has folded, and tries again.
 func (b *built) publish(ctx context.Context) (Result, error) {
 	if err := b.named.create(ctx); err != nil {
 		return Result{}, err
@@ -227,9 +227,9 @@ func (b *built) publish(ctx context.Context) (Result, error) {
 }
 
 // next returns the first manifest of the new timeline, which follows the newest revision. Before that, it folds the
-// entries that this revision has folded since the state was built: in the recorded order, or from a listing of the
-// ledger. If manifests are missing, a writer may have published a number above the newest revision, or may still do
-// so. next then raises the boundary above all of these numbers.
+// entries that were folded after the state was built and up to that revision: in the recorded order, or from a
+// listing of the ledger. If manifests are missing, a writer may have published a revision with a number greater than
+// the newest one, or may still do so. In this case, next raises the boundary above all of these numbers.
 func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 	newest, err := b.cfg.Manifests.Load(ctx)
 	lost := b.at == nil && (manifest.Damaged(err) || errors.Is(err, manifest.ErrNone))
@@ -256,8 +256,8 @@ func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 		return nil, fmt.Errorf("publish rebuilt state: %w", err)
 	}
 	if b.cfg.Wakeups && (lost || b.bare != nil) {
-		// The last wakeup was created for another state. A new one is also needed because only a sweep finds entries
-		// that are not folded yet.
+		// The last wakeup was created for another state, and only a sweep finds entries that are not folded yet. So the new
+		// state needs a wakeup soon.
 		m.Wakeup = wakeup.Soon(m.Wakeup, event.At(b.cfg.Clock.Now()))
 	}
 	return m, nil
@@ -287,8 +287,8 @@ func (b *built) follow(ctx context.Context, m *manifest.Manifest) error {
 	return b.rejectLoss()
 }
 
-// fill puts base, history and the changes since the base into a manifest. It first copies the
-// files below the manifest's orphan floor, because a collector may delete them.
+// fill adds the base, the history and the changes since the base to a manifest. Before that, it copies the files
+// whose names are below the manifest's orphan floor, because a collector may delete them.
 func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 	cfg := b.cfg
 	err := cfg.refresh(ctx, m.OrphanFloor, manifest.TierBase, b.base.Files)
@@ -315,7 +315,7 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 	delta, err := b.delta(ctx, m.Revision)
 	if err == nil && delta.Rows > 0 {
 		m.L0, m.L0Count = []manifest.Delta{delta}, 1
-		m.BaseSnapshot.Revision-- // the base lacks the rows of the delta
+		m.BaseSnapshot.Revision-- // because the base lacks the rows of the delta
 	}
 	return err
 }
@@ -323,7 +323,7 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 // maxInline is the maximum number of rows of an inline delta.
 const maxInline = 150
 
-// delta writes the changes since the base.
+// delta returns the changes since the base as a delta, which is inline if it is small.
 func (b *built) delta(ctx context.Context, revision int64) (manifest.Delta, error) {
 	changed := b.state.Changed()
 	d := manifest.Delta{ID: b.cfg.IDs.New(), Revision: revision, Rows: int64(changed.Len())}

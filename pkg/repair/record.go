@@ -36,14 +36,14 @@ func recordError(err error) error {
 	return fmt.Errorf("read the order in which the ledger was folded: %w", err)
 }
 
-// contradictions returns the error for groups that share a sequence number.
+// contradictions returns the error for contradictory rows of ledger_entries: problems describes them.
 func contradictions(problems []string) error {
 	const some = 5
 	lines := problems[:min(some, len(problems))]
 	return &RecordError{errors.New(strings.Join(lines, "; "))}
 }
 
-// record reads the rows of ledger_entries of successive manifests, each row once.
+// record reads the rows of ledger_entries in successive manifests. It returns each row only once.
 type record struct {
 	cfg     Config
 	through int64           // places up to this sequence number were read
@@ -104,7 +104,7 @@ func (r *record) closed(ctx context.Context, m *manifest.Manifest) (order []plac
 	return order, nil
 }
 
-// onlyEntries returns the parts with rows of ledger_entries.
+// onlyEntries returns the parts that contain rows of ledger_entries.
 func onlyEntries[T any](parts []T, table func(T) string) []T {
 	return slices.DeleteFunc(slices.Clone(parts), func(part T) bool { return table(part) != "ledger_entries" })
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// renaming renames entries that were folded under names far ahead of the store's clock. The new names have the store's
-// time of the upload. Collection, eviction and archiving use the times in names. Under their old names the entries
-// would therefore stay in the live state, and in every listing, until these times come. Builds without the reason
-// CLOCK_AHEAD folded such entries, and gave later names to everything that they created after that.
+// renaming renames entries that were folded under names far ahead of the store's clock. The new names contain the
+// store's time of the upload. Collection, eviction and archiving use the times in names. With their old names, the
+// entries would stay in the live state, and in every listing, until these times have passed. Builds without the
+// reason CLOCK_AHEAD folded such entries, and gave greater names to everything that they created later.
 //
-// A new name is derived from the old one and the store's time. A repeated rebuild therefore arrives
-// at the same names as an interrupted one.
+// A new name is derived from the old one and the store's time. So a rebuild that is repeated after an interruption
+// chooses the same names.
 //
-// The entries are stored under their new names before the publish, and deleted under the old names after it. A
-// compactor may fold an entry under both names: the second time it changes nothing, like every entry that is folded
+// The entries are stored under their new names before the publish, and deleted under their old names after it. A
+// compactor may fold an entry under both names. The second time has no effect, as with every entry that is folded
 // twice. After the publish, a compactor may find an old name that the new state does not record. The compactor then
 // records a dead letter with the reason CLOCK_AHEAD. A replay repeats this dead letter without reading the entry. The
 // next rebuild deletes old names that still exist.
@@ -33,9 +33,9 @@ type renaming struct {
 	to  map[string]string // new names by old names
 }
 
-// rename finds two kinds of entries in order: entries that need new names, and entries that have new names but still
-// exist under the old ones. It skips entries below complete: listings were complete up to this id, so no entry below
-// it has a name far ahead.
+// rename finds two kinds of entries among the places in order: entries that need new names, and entries that have new
+// names but still exist under the old ones. It skips entries below complete: listings were complete up to this id, so
+// no entry below it has a name far ahead.
 func (cfg Config) rename(ctx context.Context, order []place, complete string) (*renaming, error) {
 	r := &renaming{cfg: cfg, to: map[string]string{}}
 	ahead, err := cfg.farAhead(ctx)

@@ -22,18 +22,18 @@ type Config struct {
 	Bare bool
 	// AllowLoss makes a rebuild continue if the ledger lacks groups that the state has folded.
 	AllowLoss bool
-	// Wakeups means that a sweeper sweeps the domain when a wakeup is due, as it does in a bucket. If Wakeups is set, a
-	// rebuild that is bare or finds manifests missing creates a wakeup for the next minute.
+	// Wakeups means that a sweeper sweeps the domain at the times of wakeups, as it does if the state is in a bucket.
+	// With Wakeups, a rebuild creates a wakeup for the next minute if it is bare or if manifests are missing.
 	Wakeups bool
 	// Documents returns descriptions of missing or damaged documents that a state needs, other than state files, plans
-	// and outputs. nil: they are not verified.
+	// and outputs. If it is nil, such documents are not verified.
 	Documents func(context.Context, *state.State) ([]string, error)
 }
 
 const (
 	// maxProblems is the maximum number of differences that a report lists.
 	maxProblems = 50
-	// maxPlaces limits the memory that is allocated for a stored number of groups, because the number may be wrong.
+	// maxPlaces limits how much memory is allocated in advance, because the stored number of groups may be wrong.
 	maxPlaces = 4 << 20
 )
 
@@ -49,7 +49,7 @@ type Report struct {
 	// Differences is the number of rows that differ from the replayed ledger. Counting stops at a limit.
 	Differences int `json:"differences"`
 	// BadOutputs is the number of outputs that differ from their commit markers. SupersededOutputs is how many of these
-	// are superseded and not read by a live run. Such outputs are not a problem.
+	// are superseded and read by no live run. Their damage is not a problem.
 	BadOutputs        int `json:"bad_outputs"`
 	SupersededOutputs int `json:"bad_superseded_outputs"`
 	// BadDocuments is the number of releases and lists of partitions that are missing or damaged.
@@ -67,9 +67,9 @@ type Report struct {
 // every table with the live state and history, and the outputs of succeeded tasks with their commit
 // markers. Reading the state verifies the checksums of its files.
 //
-// Verify reads history one segment at a time, and keeps only checksums of the rows that the replay closes. So memory is
-// proportional to the live rows, the number of groups and the number of partitions. If the checksums differ, it loads
-// all of history into memory to find the differences.
+// Verify reads history one segment at a time, and keeps only checksums of its rows and of the closed rows of the
+// replay. So memory is proportional to the live rows, the number of groups and the number of partitions. If the
+// checksums differ, it loads all of history into memory to find the differences.
 func Verify(ctx context.Context, cfg Config) (Report, error) {
 	m, err := cfg.Manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) || manifest.Lost(err) {
@@ -122,8 +122,8 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 	return report, nil
 }
 
-// stored reads the whole stored state once: history, one segment at a time, and the live state. It returns checksums of
-// the rows in history, the places of all groups in no particular order, and the problems of outputs.
+// stored reads the whole stored state once: the live state, and history one segment at a time. It returns checksums
+// of the rows in history, the places of all groups in no particular order, and descriptions of damaged outputs.
 func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.State, report *Report) (*sums, []place, []string, error) {
 	history := newSums(snapshot.CutoffOf(m).Runs, live)
 	order := make([]place, 0, min(m.History["ledger_entries"].Rows, maxPlaces)+int64(live.Entries.Len()))
@@ -159,8 +159,8 @@ func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.
 	return history, order, checked.bad, err
 }
 
-// compareAll compares history with the replay, both in memory, and returns the differences. It decides from the rows
-// themselves which of them belong to history.
+// compareAll loads history, replays the ledger again, and returns the differences. The replayed rows that should be
+// in history are those below the history cutoff.
 func (cfg Config) compareAll(ctx context.Context, m *manifest.Manifest, order []place, live *state.State) ([]string, error) {
 	closed, err := snapshot.LoadHistory(ctx, cfg.Codec, cfg.Manifests, m)
 	if err != nil {

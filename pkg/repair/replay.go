@@ -25,7 +25,7 @@ type replay struct {
 	last    string // greatest entry
 	// renamed maps entries to their new names. It may be nil.
 	renamed map[string]string
-	// keeps means that the state must keep its record of changes.
+	// keeps means that the state must keep its recorded changes, because they become a delta.
 	keeps bool
 	// versions are the versions of partitions that an earlier bare rebuild has created.
 	versions versions
@@ -37,16 +37,16 @@ func (cfg Config) newReplay(from string, l *evictor) *replay {
 	return &replay{cfg: cfg, state: state.New(cfg.Domain), from: from, evictor: l, reader: cfg.reader()}
 }
 
-// drainEvery is the number of groups after which recorded changes are dropped.
+// drainEvery is the number of groups after which the state's recorded changes are dropped.
 const drainEvery = 10_000
 
-// fold folds groups in the given order. A group that was folded is folded again, even if its clock was far ahead.
-// Builds without the reason CLOCK_AHEAD folded such groups: see [clampToStoreTime]. fold records groups that are
-// missing from the ledger as lost, and returns other read errors.
+// fold folds groups in the given order. It folds even a recorded group whose times are far ahead, because builds
+// without the reason CLOCK_AHEAD folded such groups: see [clampToStoreTime]. fold records groups that are missing
+// from the ledger as lost, and returns other read errors.
 func (r *replay) fold(ctx context.Context, order []place) error {
 	for i, p := range order {
 		if i%drainEvery == 0 && !r.keeps {
-			r.state.Drain() // drop the recorded changes: nothing needs them, and they would stay in memory
+			r.state.Drain() // nothing needs the recorded changes, and they would stay in memory
 		}
 		if i%window == 0 {
 			if err := r.reader.fetch(ctx, entriesOf(order[i:min(i+window, len(order))])); err != nil {
@@ -74,8 +74,8 @@ func (r *replay) group(ctx context.Context, p place) error {
 	if err != nil {
 		return fmt.Errorf("replay %s: %w", p, err)
 	}
-	// A dead letter that was folded later has only its later place, so the sequence numbers of its first place stay
-	// unused.
+	// If a dead letter was folded later, the record contains only its later place. So the sequence numbers of its first
+	// place stay unused.
 	r.state.FoldSeq = p.firstSeq - 1
 	g.Revision = p.revision
 	if to, ok := r.renamed[g.Entry]; ok {
@@ -88,7 +88,7 @@ func (r *replay) group(ctx context.Context, p place) error {
 			g.Closed = r.evictor.evicted(fold.Names(g))
 		}
 	}
-	if p.late { // a late event may also name a run that is unknown because it has expired
+	if p.late { // a late event may also name a run that has expired and so is unknown
 		g.Closed = append(g.Closed, expired(r.state, g, r.from)...)
 	}
 	r.apply(p, g)
@@ -98,9 +98,9 @@ func (r *replay) group(ctx context.Context, p place) error {
 	return nil
 }
 
-// apply folds a group again, with the same result as the first time. If a bare rebuild folded the group, apply
-// needs two facts that the rebuild took from other groups: the state that the group's plan observed, and that a
-// retry in the group was not rejected.
+// apply folds a group again, with the same result as the first time. If a bare rebuild folded the group, apply needs
+// two facts that the rebuild found in other groups: which state the group's plan observed, and whether a retry in the
+// group was accepted.
 func (r *replay) apply(p place, g fold.Group) {
 	if !p.bare() {
 		fold.Apply(r.state, g)
@@ -110,11 +110,12 @@ func (r *replay) apply(p place, g fold.Group) {
 	r.versions.note(g, fold.Apply(r.state, g))
 }
 
-// maxClaim limits how far a timestamp may be ahead of the name of its entry. A compactor folds timestamps at most
-// [ids.MaxAhead] ahead of the store's time of the upload, and an entry's name is at most a minute behind that time.
+// maxClaim is how far a timestamp may be ahead of the time in the name of its entry. A compactor folds timestamps at
+// most [ids.MaxAhead] ahead of the store's time of the upload, and an entry's name is at most a minute behind that
+// time.
 const maxClaim = 2 * ids.MaxAhead
 
-// clampToStoreTime corrects timestamps that are far ahead in a folded group. The time in the name of the group's
+// clampToStoreTime corrects timestamps of a folded group that are far ahead. The time in the name of the group's
 // entry is close to the store's time. If the name itself was ahead, the entry has been renamed.
 func clampToStoreTime(g fold.Group) {
 	named := event.At(ids.Time(g.Entry))
@@ -133,8 +134,8 @@ func entriesOf(order []place) []string {
 	return slices.Compact(entries)
 }
 
-// missingPlans describes the plans that a group names and the store lacks, one line each. Without its plan a run has
-// no tasks. Plans are stored before an event names them, and are never deleted.
+// missingPlans describes the plans that a group names but that are not in the store, one line each. Without its plan,
+// a run has no tasks. Plans are stored before an event names them, and are never deleted.
 func (cfg Config) missingPlans(ctx context.Context, g fold.Group) (lines []string, err error) {
 	for ref, p := range g.Plans {
 		if p.Err == "" {

@@ -13,8 +13,8 @@ type sums struct {
 	seed   maphash.Seed
 	from   string // rows of runs below this id are ignored, because they may be missing
 	tables map[string]uint64
-	// reopened holds the rows of those tables in which a row can get a newer version, except paged tables. There are
-	// few such rows, and only the newest version counts.
+	// reopened contains the rows of the unpaged tables in which a newer version of a row may be written to history.
+	// These rows are few, and only the newest version of each is compared.
 	reopened *state.Rows
 	live     *state.State
 }
@@ -23,7 +23,7 @@ func newSums(from string, live *state.State) *sums {
 	return &sums{maphash.MakeSeed(), from, map[string]uint64{}, &state.Rows{}, live}
 }
 
-// add adds rows. Rows of a paged table must be the newest versions.
+// add adds rows. The caller must add only the newest version of each row of a paged table.
 func (s *sums) add(rows *state.Rows) (err error) {
 	paged, rows := rows.Paged()
 	for d, list := range paged.Superseded(s.live).Lists {

@@ -11,22 +11,24 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// versions translates the state that a plan observed into a sequence number of this fold. This is needed because the
-// plan recorded a number of the earlier fold, whose numbers differ. The result is a version that was folded here, such
-// that the observed state contained this version and every lesser one.
+// versions translates the state that a plan observed into a sequence number of this fold. The number that the plan
+// recorded is useless here, because the earlier fold assigned other numbers. The result is the number of a version
+// that this fold has created. The observed state contained this version and every version with a lesser number.
 //
-// The plan describes the ledger entries in the observed state. A plan of an older build does not, and marks and retries
-// do not, either: for them, the result is the greatest version that was created no later than the time of the observed
-// state. It may be too great if clocks disagree, or if a report was folded late.
+// A plan describes which ledger entries were in the observed state. Plans of older builds, marks and retries do not
+// describe them. For these, the result is the greatest version that was created no later than the time of the
+// observed state. It may be too great if clocks disagree, or if a report was folded late.
 type versions struct {
 	// byTime are versions whose sequence numbers and times both ascend: a version is omitted if a greater version is as
 	// old or older.
 	byTime []version
-	// byEntry are all versions, each with the greatest entry of the versions up to it.
+	// byEntry contains all versions in the order of folding. The entry of an element is the greatest entry of all
+	// versions up to it.
 	byEntry []madeIn
-	// entries are the entries that were folded, in order.
+	// entries are the folded entries, sorted by id.
 	entries []ulid.ULID
-	// lowered are the results for runs whose result by time would be greater. A retry observed what its root run did.
+	// lowered contains, by run, each result that is less than the result by time. A retry observed at most what its root
+	// run observed.
 	lowered map[string]int64
 }
 
@@ -66,7 +68,7 @@ func (v *versions) note(g fold.Group, r fold.Result) {
 }
 
 func (v *versions) noteEntry(entry ulid.ULID) {
-	at, known := slices.BinarySearchFunc(v.entries, entry, ulid.ULID.Compare) // the position is nearly always the end
+	at, known := slices.BinarySearchFunc(v.entries, entry, ulid.ULID.Compare) // entry nearly always belongs at the end
 	if !known {
 		v.entries = slices.Insert(v.entries, at, entry)
 	}
@@ -84,8 +86,8 @@ func (v *versions) add(next version, entry ulid.ULID) {
 	v.byEntry = append(v.byEntry, madeIn{entry, next.seq})
 }
 
-// observed returns the sequence numbers of the states that the writers of a group's plans and marks observed, by run or
-// command. It returns nil if the group has neither plans nor marks.
+// observed returns the sequence numbers of the states that were observed by the writers of a group's plans and marks.
+// The keys are runs and commands. It returns nil if the group has neither plans nor marks.
 func (v *versions) observed(g fold.Group) map[string]int64 {
 	if g.Reason != "" {
 		return nil // the group was refused, and its events may not have been read
@@ -112,7 +114,8 @@ func (v *versions) observed(g fold.Group) map[string]int64 {
 	return observed
 }
 
-// planned returns the sequence number for a plan. root is the root run of a retry, or "".
+// planned returns the sequence number of the state that a plan observed. root is the root run if the plan's run is a
+// retry, or "".
 func (v *versions) planned(p *event.PlanCreated, root string) int64 {
 	seq := v.until(p.ObservedTime)
 	if root != "" {
@@ -133,9 +136,9 @@ func (v *versions) planned(p *event.PlanCreated, root string) int64 {
 	return seq
 }
 
-// inEntries returns the greatest version such that the state that a plan observed contained the entries of this version
-// and of every lesser one. If an entry was folded after the plan, although its name is not greater than the last one in
-// that state, only the entries below ObservedThrough are known to be in it.
+// inEntries returns the greatest version whose entry was in the state that a plan observed, together with the entries
+// of all lesser versions. Normally, the observed state contained exactly the entries up to ObservedLast. If the hash
+// shows that it contained fewer, inEntries relies only on the entries below ObservedThrough.
 func (v *versions) inEntries(p *event.PlanCreated) int64 {
 	through, _ := ulid.ParseStrict(p.ObservedThrough) // "" and invalid ids become 0
 	last, err := ulid.ParseStrict(p.ObservedLast)
@@ -163,7 +166,7 @@ func (v *versions) inEntries(p *event.PlanCreated) int64 {
 	return v.byEntry[n-1].seq
 }
 
-// until returns the greatest version no later than a time, or 0.
+// until returns the greatest version that was created no later than a time, or 0.
 func (v *versions) until(at event.Time) int64 {
 	n := sort.Search(len(v.byTime), func(i int) bool { return v.byTime[i].at > at })
 	if n == 0 {

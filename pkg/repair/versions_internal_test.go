@@ -48,7 +48,7 @@ func deployment(entry, release, expects string) fold.Group {
 	}}}}
 }
 
-// Two deployments compete. A third deployment expects the release of the later one, which proves that the later one
+// Two deployments compete. A third deployment expects the release of the second one, which proves that the second one
 // was folded first.
 func TestDeferredDeploymentsFollowEvidence(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
@@ -87,8 +87,8 @@ func TestDeferredDefinitionSettlesItsDeployment(t *testing.T) {
 	require.Equal(t, "8", entries(h.rest()), "its deployment is lost")
 }
 
-// Two writers deploy the same release at the same time. A run of this release proves the first deployment. The second
-// deployment is folded when a definition of schedules names its id.
+// Two writers deploy the same release at the same time. A run of this release proves that the first deployment was
+// accepted. The second deployment is folded when a definition of schedules names its id.
 func TestDeferredDeploymentsOfOneRelease(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	run := fold.Group{Entry: "3", ID: "3", Events: []*event.Envelope{{Payload: &event.RunTriggered{RunID: "r", Release: "a"}}}}
@@ -117,8 +117,8 @@ func TestDeferredDeploymentFollowsItsBase(t *testing.T) {
 	require.Empty(t, h.rest())
 }
 
-// A command about an alert rule proves that a deployment with this rule was folded. If several deployments have the
-// rule, the command waits.
+// A command about an alert rule proves that a deployment with this rule was folded. If several waiting deployments
+// have the rule, the command waits, too.
 func TestDeferredMuteSettlesTheDeploymentOfItsRule(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	alerting := func(entry, release string) fold.Group {
@@ -141,7 +141,8 @@ func TestDeferredMuteSettlesTheDeploymentOfItsRule(t *testing.T) {
 	require.Equal(t, "1 2 3", entries(h.rest()))
 }
 
-// A command about a schedule waits until the schedule exists, but no longer than clocks can differ.
+// A command about a schedule waits until the schedule exists, but no longer than the clocks of two machines can
+// differ.
 func TestDeferredCommandWaitsForItsSchedule(t *testing.T) {
 	pause := fold.Group{Entry: "1", ID: "1", Events: []*event.Envelope{{Time: 1, Payload: &event.AutomationCommand{
 		Target: event.TargetSchedule, Name: "s", Verb: event.VerbPause,
@@ -161,7 +162,7 @@ func TestDeferredCommandWaitsForItsSchedule(t *testing.T) {
 	require.Equal(t, "1 2", entries(h.next(st, later)))
 }
 
-// A retry is folded when an event about its run appears. It then conflicts with no other run.
+// A retry is folded when an event about its run appears. The event proves that the retry was accepted.
 func TestDeferredRetryWaitsForItsRun(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
 	h := newDeferred()

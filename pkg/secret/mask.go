@@ -12,14 +12,13 @@ import (
 	"unicode/utf16"
 )
 
-// Shorter texts are not hidden: they occur in any output by chance, and replacing them would
-// reveal more than it hides.
+// Shorter texts are not hidden: they occur by chance in any output, and replacing every occurrence would reveal them.
 const (
 	minHidden     = 4 // minimum length of a hidden value, in bytes
 	minHiddenLine = 8 // minimum length of a hidden line of a value, in bytes
 )
 
-// hidden is the text that replaces each text to hide.
+// hidden is the text that is written in place of each secret text.
 const hidden = "***"
 
 // Mask replaces secret values by "***". The zero value and nil hide nothing.
@@ -37,7 +36,7 @@ func NewMask(values []string) *Mask {
 	for _, value := range values {
 		for _, text := range []string{value, strings.TrimSpace(value)} {
 			if len(text) < minHidden {
-				continue // an encoded form of a short value may be long enough, but also occurs by chance
+				continue // check the value itself: the encoded forms of a short value may be longer, but also occur by chance
 			}
 			for _, form := range forms(text) {
 				m.hide(form)
@@ -61,7 +60,7 @@ func forms(text string) []string {
 	plain := quotedJSON(text, false)
 	return []string{
 		text,
-		inner(strconv.Quote(text)), // the form in messages that quote the text, for example a file name
+		inner(strconv.Quote(text)), // as in messages that quote the text, for example as a file name
 		url.QueryEscape(text), url.PathEscape(text),
 		quotedJSON(text, true), plain, ascii(plain),
 	}
@@ -106,7 +105,7 @@ func (m *Mask) hide(text string) {
 	}
 }
 
-// Bytes returns text with hidden texts replaced.
+// Bytes returns text with secret texts replaced by "***".
 func (m *Mask) Bytes(text []byte) []byte {
 	if m == nil || m.longest == 0 {
 		return text
@@ -118,7 +117,7 @@ func (m *Mask) Bytes(text []byte) []byte {
 	return clean.Bytes()
 }
 
-// String returns text with hidden texts replaced.
+// String returns text with secret texts replaced by "***".
 func (m *Mask) String(text string) string {
 	if m == nil || m.longest == 0 {
 		return text
@@ -126,7 +125,7 @@ func (m *Mask) String(text string) string {
 	return string(m.Bytes([]byte(text)))
 }
 
-// match returns the length of the hidden text at the start of text, or 0.
+// match returns the length of the secret text with which text begins, or 0.
 func (m *Mask) match(text []byte) int {
 	for _, hide := range m.texts[text[0]] {
 		if len(hide) <= len(text) && string(text[:len(hide)]) == hide {
@@ -136,8 +135,8 @@ func (m *Mask) match(text []byte) int {
 	return 0
 }
 
-// complete returns the length of text without the suffix that may be the beginning of a hidden text. Only the next
-// Write can show whether that suffix belongs to a hidden text.
+// complete returns the length of text without the suffix that may be the beginning of a secret text. Only the next
+// Write shows whether this suffix belongs to a secret text.
 func (m *Mask) complete(text []byte) int {
 	for i := max(0, len(text)-m.longest+1); i < len(text); i++ {
 		rest := text[i:]
@@ -150,15 +149,16 @@ func (m *Mask) complete(text []byte) int {
 	return len(text)
 }
 
-// Writer replaces hidden texts in a stream, even if they are split between Writes, and passes
-// the result to another writer.
+// Writer replaces secret texts in a stream, even if they are split between Writes, and passes the result to another
+// writer.
 type Writer struct {
 	mask *Mask
 	to   io.Writer
-	// buffer is the input that is not written yet. Its first covered bytes belong to hidden texts.
+	// buffer is the input that has not been written yet. Its first bytes, as many as covered, belong to secret texts.
 	buffer  []byte
 	covered int
-	// masking reports whether the last byte was hidden. It lets adjacent hidden texts share one "***".
+	// masking means that the last byte was part of a secret text. Then, an adjacent secret text gets no "***" of its
+	// own.
 	masking bool
 }
 
@@ -177,7 +177,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 // Flush writes the buffered input at the end of the stream.
 func (w *Writer) Flush() error { return w.release(len(w.buffer)) }
 
-// release writes the first n bytes of the buffer, with hidden texts replaced.
+// release writes the first n bytes of the buffer, in which it replaces secret texts.
 func (w *Writer) release(n int) error {
 	if n == 0 {
 		return nil

@@ -84,7 +84,7 @@ func TestMaskHidesOverlappingValues(t *testing.T) {
 	require.Equal(t, "x***y", m.String("xabcdefy"))
 }
 
-// The output does not depend on how the input is split, and equals the output of a naive search.
+// However the input is split between Writes, the output is the same, and equals the output of a naive search.
 func TestMaskWriterHidesSplitValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[ab \n]{0,60}`).Draw(t, "text")

@@ -98,14 +98,14 @@ func Files(dir string) Source {
 	}
 }
 
-// isTransient reports whether a retry may succeed without a change to the file or folder.
+// isTransient reports whether a retry may succeed even if nobody changes the file or folder.
 func isTransient(err error) bool {
 	code, ok := errors.AsType[syscall.Errno](err)
 	return ok && (code.Temporary() || code == syscall.EIO || code == syscall.ESTALE)
 }
 
 func readFile(dir, name string) (value string, err error) {
-	root, err := os.OpenRoot(dir) // a root follows no path or link out of the folder
+	root, err := os.OpenRoot(dir) // a root rejects paths and links that lead out of the folder
 	if err != nil {
 		return "", fmt.Errorf("open the folder of secrets: %w", err)
 	}

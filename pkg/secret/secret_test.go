@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// folder returns a folder of secrets. A sibling folder exists beside it.
+// folder returns a folder of secrets, which contains the given files and a subfolder.
 func folder(t *testing.T, files map[string]string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "secrets")

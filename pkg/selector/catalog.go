@@ -56,10 +56,10 @@ func NewCatalog(assets []plan.Asset) *Catalog {
 	return c
 }
 
-// Query says which assets to select.
+// Query describes which assets to select.
 type Query struct {
 	Include *Selection
-	// Exclude selects assets that are removed from the result. Nil: none are removed.
+	// Exclude selects assets that are removed from the result. If it is nil, no assets are removed.
 	Exclude *Selection
 	// Upstream adds every asset on which the included assets depend. Downstream adds every asset that depends on them.
 	Upstream, Downstream bool
@@ -72,7 +72,7 @@ type Result struct {
 	// Named are the selected assets that the selection names explicitly. Matched are all other selected assets, which
 	// were found through a pattern, a tag, an owner or another asset.
 	Named, Matched []ids.AssetKey
-	// Roots are the selected assets without the ones that were added as upstream or downstream assets.
+	// Roots are the selected assets, except those that were added as upstream or downstream assets.
 	Roots []ids.AssetKey
 }
 

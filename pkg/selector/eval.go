@@ -52,7 +52,7 @@ func (e *evaluation) eval(x *expr) set {
 	panic("selector: unknown operation")
 }
 
-// grow returns s and, if the flags are set, all upstream or downstream assets.
+// grow returns the assets in s and, if the flags are set, all of their upstream or downstream assets.
 func (e *evaluation) grow(s set, upstream, downstream bool) set {
 	grown := s
 	if upstream {
@@ -64,8 +64,8 @@ func (e *evaluation) grow(s set, upstream, downstream bool) set {
 	return grown
 }
 
-// named adds the assets that x names to the set found. It omits a name inside an odd number of nots, because such a
-// name excludes the asset.
+// named adds the assets that x names to the set found. It omits a name that is inside an odd number of "not"
+// operators, because such a name excludes its asset.
 func (e *evaluation) named(x *expr, found set, negated bool) {
 	if x.op == opName && !negated {
 		if at, ok := e.catalog.find(x.text); ok {
@@ -83,7 +83,7 @@ func (e *evaluation) fail(format string, args ...any) {
 	}
 }
 
-// find returns the asset with a key or a name, if there is exactly one.
+// find returns the asset with a key or a name, if exactly one asset has it.
 func (c *Catalog) find(text string) (int32, bool) {
 	namespace, name, full := strings.Cut(text, "/")
 	if full {
@@ -115,10 +115,10 @@ func (e *evaluation) name(x *expr) set {
 	return s
 }
 
-// nearName returns the key or the name nearest to one that is unknown.
+// nearName returns the key or the name that is most similar to an unknown one.
 func (e *evaluation) nearName(text string) string {
 	if e.flat || len(e.errs) > 0 {
-		return "" // each search visits every asset
+		return "" // limited, because each search visits every asset
 	}
 	if !strings.Contains(text, "/") {
 		return plan.Suggest(text, slices.Sorted(maps.Keys(e.catalog.names)))
@@ -186,7 +186,8 @@ func some(texts []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)
 }
 
-// near returns s and the assets that are at most the given number of levels away from an asset of s.
+// near returns the assets in s, and the assets that are at most the given number of levels upstream or downstream of
+// an asset in s.
 func near(next [][]int32, s set, levels int) set {
 	seen := s.clone()
 	var front []int32

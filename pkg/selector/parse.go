@@ -38,7 +38,7 @@ func Parse(text string) (*Selection, error) {
 	return &Selection{e}, nil
 }
 
-// token is a word, or one of ( ) +. A word can have a part in quotes.
+// token is a word, or one of ( ) +. A part of a word can be in quotes.
 type token struct {
 	kind       rune
 	text       string
@@ -65,7 +65,7 @@ const (
 	ends   = spaces + "()+"
 )
 
-// scan divides the text into tokens.
+// scan splits the text into tokens.
 func (p *parser) scan() error {
 	for i := 0; i < len(p.text); {
 		c := p.text[i]
@@ -108,7 +108,7 @@ func (p *parser) ahead(n int) token {
 	return p.tokens[p.next+n]
 }
 
-// word consumes the next token if it is the given operator, and reports whether it was.
+// word consumes the next token if it is the given operator, and reports whether it did.
 func (p *parser) word(word string) bool {
 	if t := p.peek(); t.kind != tokenWord || t.quoted || t.text != word {
 		return false
@@ -158,8 +158,8 @@ func (p *parser) not() (*expr, error) {
 	return &expr{op: opNot, args: []*expr{arg}}, nil
 }
 
-// near parses an operand with the levels before and after it. A plus sign and its levels touch
-// the operand.
+// near parses an operand and the plus signs and levels before and after it. No space may separate them from the
+// operand.
 func (p *parser) near() (*expr, error) {
 	e := &expr{op: opNear}
 	t := p.peek()
@@ -208,7 +208,7 @@ func isNumber(t token) bool {
 	return t.kind == tokenWord && !t.quoted && strings.Trim(t.text, "0123456789") == ""
 }
 
-// maxLevels is greater than the number of levels of any graph.
+// maxLevels means all levels: it is greater than the number of levels of any graph.
 const maxLevels = 1_000_000
 
 func (p *parser) levels(t token) (int, error) {

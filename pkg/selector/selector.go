@@ -58,8 +58,8 @@ func Union(selections ...*Selection) *Selection {
 	return &Selection{e}
 }
 
-// String returns the canonical text. Parse reads it, if the selection is within the limits, and
-// returns an equal selection.
+// String returns the canonical text. If the selection is within the limits, Parse parses this text and returns an
+// equal selection.
 func (s *Selection) String() string {
 	var b strings.Builder
 	s.root.write(&b, 0)

@@ -20,10 +20,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// timeout bounds one request, including the request for an access token.
+// timeout is the timeout of one request, including the request for an access token.
 const timeout = 10 * time.Second
 
-// client opens its service on first use. So a project that uses no secrets of Secret Manager needs no credentials.
+// client opens the connection to Secret Manager on first use. So a project that uses none of its secrets needs no
+// credentials.
 type client struct {
 	opts []option.ClientOption
 
@@ -40,7 +41,7 @@ func Source(opts ...option.ClientOption) secret.Source {
 	return c.access
 }
 
-// open returns the service and creates it on first use. After an error the next call retries.
+// open returns the service, and creates it on first use. If this fails, the next call tries again.
 func (c *client) open(ctx context.Context) (*secretmanager.Service, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,7 +95,7 @@ func failure(err error) error {
 		switch answer.Code {
 		case http.StatusUnauthorized, http.StatusForbidden:
 			return refused{fmt.Errorf("%w: grant the worker's account roles/secretmanager.secretAccessor on the secret", said)}
-		case http.StatusBadRequest, http.StatusNotFound: // also for a disabled version
+		case http.StatusBadRequest, http.StatusNotFound: // Secret Manager also returns this code for a disabled version
 			return refused{said}
 		}
 		return said

@@ -68,7 +68,7 @@ func (s *Selection) String() string {
 
 type op int
 
-// The operations. An operation that binds tighter has a greater number.
+// The operations, in the order of precedence: an operation that binds more tightly has a greater number.
 const (
 	opOr op = iota + 1
 	opAnd
@@ -80,7 +80,7 @@ const (
 	opOwner
 )
 
-// allLevels is a number of levels without a limit.
+// allLevels is the value of up or down that means all levels.
 const allLevels = -1
 
 // expr is a node of the syntax tree of a selection.
@@ -94,7 +94,8 @@ type expr struct {
 	up, down int
 }
 
-// write writes the canonical text of e as an operand of an operation.
+// write writes the canonical text of e, which is an operand of an operation. It adds parentheses if the operation
+// needs them.
 func (e *expr) write(b *strings.Builder, of op) {
 	if e.op < of || e.op == of && of != opNot && of < opName {
 		b.WriteByte('(')
@@ -126,7 +127,8 @@ func (e *expr) write(b *strings.Builder, of op) {
 	}
 }
 
-// levels formats a number of levels, which stands before or after a plus sign.
+// levels formats a number of levels with its plus sign. Either before or after is the plus sign, and the other one is
+// empty.
 func levels(n int, before, after string) string {
 	switch n {
 	case 0:

@@ -207,7 +207,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// node is a selection in the form that the naive evaluator uses.
+// node is a selection as text and as a function, which is its naive evaluation.
 type node struct {
 	text  string
 	match func(ids.AssetKey) bool
@@ -234,7 +234,7 @@ func forest(r *rand.Rand, n, edges int) ([]plan.Asset, map[ids.AssetKey][]ids.As
 	return assets, deps
 }
 
-// within reports whether asset to is upstream of asset from, by at most the given number of levels.
+// within reports whether asset to is asset from, or is upstream of it by at most the given number of levels.
 func within(deps map[ids.AssetKey][]ids.AssetKey, from, to ids.AssetKey, levels int) bool {
 	if from == to {
 		return true
@@ -331,7 +331,7 @@ func TestSelectEqualsANaiveEvaluation(t *testing.T) {
 // budget is 10 ms.
 func BenchmarkSelect(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
-	assets, _ := forest(r, 10_000, 80_000) // half of the edges point upstream
+	assets, _ := forest(r, 10_000, 80_000) // forest drops the half of the edges that would point downstream
 	var operands []string
 	for i := range selector.MaxOperands {
 		operands = append(operands, []string{"n1/*", "tag:t2", "+a%d", "not owner:o1"}[i%4])

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// BenchmarkRefresh advances a reader by one revision that triggers a run of one task, in
-// states with different numbers of live tasks.
+// BenchmarkRefresh advances a reader by one revision, in which a run of one task is triggered. It does so in states
+// with different numbers of live tasks.
 func BenchmarkRefresh(b *testing.B) {
 	for _, live := range []int{0, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
@@ -46,7 +46,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// live triggers runs with the given total number of tasks.
+// live triggers runs that together have the given number of tasks.
 func (fx *fixture) live(tasks int) {
 	const perRun = 500 // the maximum number of tasks in an event
 	defs := make([]event.TaskDef, 0, perRun)

@@ -15,7 +15,7 @@ type extent struct {
 	file  manifest.File
 	parts table.Parts // nil: the extent is the whole file
 	part  int
-	min   manifest.Cell // a lower bound of the keys, not necessarily a key
+	min   manifest.Cell // a lower bound of the keys, which need not be a key itself
 }
 
 func wholeFile(f manifest.File) []extent { return []extent{{file: f, min: f.Min}} }
@@ -36,8 +36,8 @@ func (e extent) count() int {
 	return e.parts.Rows(e.part)
 }
 
-// divide returns the parts of a file that may contain keys of an asset at or above the key from. It returns the whole
-// file if the file has no parts.
+// divide returns the parts of a file that may contain keys of an asset that are not less than from. If the file has
+// no parts, divide returns the whole file.
 func (h History) divide(ctx context.Context, f manifest.File, from manifest.Cell, asset string) ([]extent, error) {
 	if !h.divided() {
 		return wholeFile(f), nil
@@ -56,7 +56,7 @@ func (h History) divide(ctx context.Context, f manifest.File, from manifest.Cell
 			}
 			e.min = manifest.Cell{Asset: first}
 		}
-		if known && first == last { // the bounds of the partition keys belong to one asset
+		if known && first == last { // all keys of the part belong to one asset
 			least, greatest, has := parts.Bounds(part, "partition_key")
 			if has && first == from.Asset && greatest < from.Partition {
 				continue

@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// History reads the closed runs and folded entries of a revision, which its live state
-// does not contain. The zero History is empty.
+// History reads the closed runs and the folded entries that are in the history of a revision, and not in its live
+// state. The zero History is empty.
 type History struct {
 	codec   *Codec
 	store   *manifest.Store
@@ -41,8 +41,8 @@ func HistoryOf(c *Codec, store *manifest.Store, m *manifest.Manifest) History {
 
 const runsTable = "runs"
 
-// Run returns a state with only the rows of a closed run, or nil if history does not
-// contain the run.
+// Run returns a state that contains only the rows of a closed run. It returns nil if history does not contain the
+// run.
 func (h History) Run(ctx context.Context, runID string) (*state.State, error) {
 	if !h.Kept(runID) {
 		return nil, nil
@@ -79,10 +79,10 @@ func (h History) Run(ctx context.Context, runID string) (*state.State, error) {
 	return st, nil
 }
 
-// Kept reports whether history still keeps a closed run with that id.
+// Kept reports whether history still keeps closed runs with a given id.
 func (h History) Kept(runID string) bool { return runID >= h.runsFrom }
 
-// Since returns the time from which runs are kept, or zero if all are.
+// Since returns the time from which runs are kept, or zero if all runs are kept.
 func (h History) Since() event.Time {
 	if h.runsFrom == "" {
 		return 0
@@ -90,8 +90,8 @@ func (h History) Since() event.Time {
 	return event.At(ids.Time(h.runsFrom))
 }
 
-// Has reports whether a run that the live state does not contain is closed. The run is closed if history contains it,
-// or no longer keeps runs with that id.
+// Has reports whether a run that is not in the live state is closed. The run is closed if history contains the run,
+// or no longer keeps runs with its id.
 func (h History) Has(ctx context.Context, runID string) (bool, error) {
 	if !h.Kept(runID) {
 		return true, nil
@@ -123,8 +123,8 @@ func (h History) Has(ctx context.Context, runID string) (bool, error) {
 	return false, nil
 }
 
-// runIDCache caches the run ids of those segments of table runs that were most recently read by Has. A burst of late
-// reports concerns few segments.
+// runIDCache caches the run ids of those segments of table runs that were most recently read by Has. A few segments
+// are enough, because the late reports of a burst concern few of them.
 type runIDCache struct {
 	mu       sync.Mutex
 	segments []cachedSegment
@@ -177,8 +177,7 @@ func (h History) runs(ctx context.Context, files []manifest.File) ([]*state.Run,
 	return state.List[state.Run](rows), nil
 }
 
-// Runs returns the newest runs that ok accepts, live and closed: at most limit, newest
-// first.
+// Runs returns the newest runs, live and closed, that ok accepts. It returns at most limit runs, newest first.
 func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	return s.RunsSince(ctx, "", limit, ok)
 }
@@ -187,7 +186,7 @@ func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool
 // older files of history.
 func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	var runs []*state.Run
-	atOnce := min(limit, runsAtOnce) // a small page first: often ok accepts the newest runs, and history need not be read
+	atOnce := min(limit, runsAtOnce) // begin with a small page: often ok accepts the newest runs, which are not in history
 	for before := ""; len(runs) < limit; atOnce = min(2*atOnce, runsAtOnce) {
 		page, err := s.FindRuns(ctx, RunQuery{Since: since, Before: before, Limit: atOnce})
 		if err != nil {
@@ -208,7 +207,7 @@ func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok fu
 // runsAtOnce is the maximum number of whole rows of runs that are decoded at once.
 const runsAtOnce = 1000
 
-// Deployments returns all deployments that are kept, live and in history, newest first.
+// Deployments returns all deployments that the state keeps, live and in history, newest first.
 func (s *Snapshot) Deployments(ctx context.Context) ([]*state.Deployment, error) {
 	deployments := s.State.Deployments.Rows()
 	if index, has := s.History.indexes["deployments"]; has {
@@ -231,8 +230,8 @@ func (s *Snapshot) Deployments(ctx context.Context) ([]*state.Deployment, error)
 // are no longer kept.
 func (s *Snapshot) RunCount() int { return s.State.Runs.Len() + int(s.History.indexes[runsTable].Rows) }
 
-// WithRun returns the live state if it contains the run, or else a state with only that
-// closed run and the limits. It returns nil if the run does not exist.
+// WithRun returns a state that contains a run: the live state, or a state with only the rows of the closed run, its
+// live candidates and the limits. It returns nil if the run does not exist.
 func (s *Snapshot) WithRun(ctx context.Context, runID string) (*state.State, error) {
 	if s.State.Runs.Get(runID) != nil {
 		return s.State, nil
@@ -261,7 +260,7 @@ func (s *Snapshot) Recorded(entry string) bool {
 	return s.State.HasEntry(entry) || entry < s.History.entriesFrom
 }
 
-// Groups returns the rows of ledger_entries for groups, live or in history. If part of the
+// Groups returns the rows of ledger_entries for the groups with the given keys, live or in history. If a part of the
 // history is damaged, it returns an error and the rows that it could read.
 func (s *Snapshot) Groups(ctx context.Context, keys []state.Key2) (map[state.Key2]*state.Entry, error) {
 	found := map[state.Key2]*state.Entry{}
@@ -349,9 +348,9 @@ func historyFiles(ctx context.Context, store *manifest.Store, m *manifest.Manife
 // holds in memory.
 const MaxSegment = 1 << 18
 
-// Absorbed returns the segments to merge with a new segment of that many rows. It takes segments from the last one
-// backwards, as long as each is at most twice as large as everything after it. So a row is rewritten a logarithmic
-// number of times.
+// Absorbed returns the segments to merge with a new segment, which has the given number of rows. It takes segments
+// from the last one backwards, while each is at most twice as large as everything after it and the result is at most
+// MaxSegment. So a row is rewritten a logarithmic number of times.
 func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 	from := len(segments)
 	for from > 0 && segments[from-1].Rows <= 2*rows && rows+segments[from-1].Rows <= MaxSegment {
@@ -365,8 +364,7 @@ func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 // which runs are no longer kept.
 func Expired(f manifest.File, from string) bool { return f.MaxRun != "" && f.MaxRun < from }
 
-// Combine merges stored files of a table with f, which is not stored, and drops the rows
-// of runs below from.
+// Combine merges stored files of a table with f, which is not stored yet, and drops the rows of runs below from.
 func (c *Codec) Combine(ctx context.Context, store *manifest.Store, stored []manifest.File, f File, from string) (File, error) {
 	sources := append(fileSources(store, stored), Source{
 		Table: f.Table, Name: "new history rows of " + f.Table,

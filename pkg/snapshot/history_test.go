@@ -30,8 +30,8 @@ func (fx *fixture) write(tier string, rows *state.Rows) []manifest.File {
 	return files
 }
 
-// A merge of deltas that began before a new base was published can contain some rows that the base moved to history.
-// This test fails if Load does not call Evict, or if Advance does not check the least sequence number.
+// If a merge of deltas began before a new base was published, its result can contain rows that the base moved to
+// history. This test fails if Load does not call Evict, or if Advance does not check the least sequence number.
 func TestAdvanceEvictsRowsThatAreInHistory(t *testing.T) {
 	fx := newFixture(t)
 	closed := fx.Run(foldtest.Task("a"), foldtest.Task("b", "a"))

@@ -60,13 +60,14 @@ func deltaSources(store *manifest.Store, deltas []manifest.Delta) []Source {
 }
 
 // Advance returns the state of the manifest m. The parameter from is the manifest of an earlier revision of the
-// timeline, and own is the state of that revision. Advance applies to own the deltas that were added since then.
-// Advance loads the whole state if from is nil or on another timeline, or if the base is newer than from. Advance
-// takes ownership of own: it modifies and may return it, but leaves it unchanged on an error.
+// timeline, and own is the state of that revision. Advance applies the deltas that were added since then to own. It
+// loads the whole state if from is nil or on another timeline, or if a base was written that contains revisions after
+// from. Advance takes ownership of own: it modifies own and may return it. If Advance returns an error, own is
+// unchanged.
 //
-// A merged delta may contain changes that own already has. These changes are never older than own's rows, because a
-// merge includes the last change of each row up to its revision. Advance also evicts the rows that a new base has
-// moved to history.
+// A merged delta may contain changes that own already contains. These changes are never older than the rows of own,
+// because a merge includes the last change of each row up to the revision of its result. Advance also evicts the rows
+// that a new base has moved to history.
 func Advance(
 	ctx context.Context, c *Codec, store *manifest.Store, from *manifest.Manifest, own *state.State, m *manifest.Manifest,
 ) (*state.State, error) {

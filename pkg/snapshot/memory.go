@@ -13,19 +13,19 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// memory is a [table.Format] that keeps the rows in memory. The bytes of a file contain only
-// its number.
+// memory is a [table.Format] that keeps the rows in memory. The bytes of a file contain only the name of the table
+// and the number of the file.
 type memory struct {
 	mu       sync.Mutex
-	files    [][]reflect.Value // the rows by the number of the file
+	files    [][]reflect.Value // the rows of each file, by its number
 	decoders map[ids.Domain]*manifest.Decoder
 }
 
 // remembered is how many manifests of a domain a memory codec remembers.
 const remembered = 256
 
-// Decoder returns a decoder of a domain's manifests that all processes of a simulation share. It returns nil unless c
-// is a memory codec.
+// Decoder returns a decoder of a domain's manifests. All processes of a simulation share this decoder. If c is not a
+// memory codec, Decoder returns nil.
 func (c *Codec) Decoder(d ids.Domain) *manifest.Decoder {
 	m, ok := c.files.(*memory)
 	if !ok {
@@ -47,12 +47,12 @@ func NewMemoryCodec() *Codec {
 	return &Codec{files: m, inline: m}
 }
 
-// memoryFile is the content of a file of a memory codec: the table, and the number of the file. It is
-// JSON, so that a manifest can contain it. Simulations decode so many of them that encoding/json would
-// take a noticeable share of their time.
+// memoryFile is the content of a file of a memory codec: the table, and the number of the file. It is JSON, so that a
+// manifest can contain it. It is not decoded with encoding/json, because simulations decode many files, and this
+// would take a noticeable part of their time.
 const memoryFile = `{"table":%q,"rows_in_memory":%d}`
 
-// rowBytes is the approximate size of a row as JSON.
+// rowBytes is the approximate size of a row, in bytes, as JSON.
 const rowBytes = 400
 
 // Encode implements [table.Format].

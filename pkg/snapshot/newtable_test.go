@@ -66,7 +66,7 @@ func TestNewTable(t *testing.T) {
 `
 )
 
-// TestOneLineAddsATable adds a table to a copy of the sources, and runs the tests that range over all tables.
+// TestOneLineAddsATable adds a table to a copy of the sources, and there executes the tests that check every table.
 func TestOneLineAddsATable(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// The rows of partition_status that are not live are in sorted runs: files of up to [state.PageRows]
-// rows, sorted by key. A later run may have newer versions of rows in earlier runs.
+// The rows of partition_status that are in history are in sorted runs: files of up to [state.PageRows] rows, sorted
+// by key. A later sorted run may contain newer versions of rows in earlier ones.
 
 const partitionsTable = "partition_status"
 
@@ -26,7 +26,7 @@ func cellOf(row *state.Partition) manifest.Cell {
 // pageReader returns the rows of an extent of a file of partition_status.
 type pageReader func(context.Context, extent) ([]*state.Partition, error)
 
-// SortedRuns groups the files of a paged table by the runs that they belong to.
+// SortedRuns groups the files of a paged table by the sorted runs that they belong to.
 func SortedRuns(files []manifest.File) (runs [][]manifest.File) {
 	first := 0 // the first file of the current run
 	for i := range files {
@@ -38,9 +38,9 @@ func SortedRuns(files []manifest.File) (runs [][]manifest.File) {
 	return runs
 }
 
-// AbsorbedRuns decides which sorted runs are merged with a number of new rows. It returns the index of the first such
-// run; all later runs are also merged. A run is merged unless it has more than twice as many rows as everything after
-// it.
+// AbsorbedRuns decides which sorted runs are merged with new rows. It returns the index of the first one to merge;
+// all later sorted runs are also merged. A sorted run is merged if it has at most twice as many rows as everything
+// after it.
 func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
 	from := len(runs)
 	for from > 0 {
@@ -58,7 +58,7 @@ func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
 }
 
 // MergeRuns merges sorted runs and the rows in newer, and yields the newest version of each row, sorted by key. It
-// holds one file of each run in memory.
+// needs memory for one file of each sorted run.
 func (c *Codec) MergeRuns(
 	ctx context.Context, store *manifest.Store, runs [][]manifest.File, newer []*state.Partition,
 ) iter.Seq2[*state.Partition, error] {
@@ -67,10 +67,10 @@ func (c *Codec) MergeRuns(
 }
 
 // Versions is a variant of [Snapshot.Partitions] for package staleness. Rows from history have only the columns that
-// staleness compares: the key, and the columns that describe how the output was made. Decoding such rows takes a
-// third of the time.
+// staleness compares: the key, and the columns that describe how the output was made. Decoding only these columns
+// takes a third of the time.
 func (s *Snapshot) Versions(ctx context.Context, asset string) iter.Seq2[*state.Partition, error] {
-	if s.marked(asset) { // a mark names a materialization, which rows with only versionColumns lack
+	if s.marked(asset) { // a mark names a materialization, and versionColumns does not include its id
 		return s.Partitions(ctx, asset, "")
 	}
 	return s.partitions(ctx, manifest.Cell{Asset: asset}, asset, s.History.versions)
@@ -136,7 +136,7 @@ type merge struct {
 	runs  [][]manifest.File
 	newer []*state.Partition
 	read  func(extent) ([]*state.Partition, error)
-	// divide returns the extents of a file that may have rows to yield; nil: each file is read as a whole.
+	// divide returns the extents of a file that may contain rows to yield. If it is nil, each file is read as a whole.
 	divide func(manifest.File) ([]extent, error)
 	// from is the least key to yield. asset, if not empty, restricts the rows to an asset.
 	from  manifest.Cell
@@ -145,8 +145,8 @@ type merge struct {
 	parallel bool
 }
 
-// cursor is the position in a sorted run, or in the newer rows. The next rows are in page, then in extents, then in
-// files.
+// cursor is the position in a sorted run, or in the newer rows. The rows that follow are in page, and after that in
+// extents and in files.
 type cursor struct {
 	page    []*state.Partition
 	extents []extent
@@ -166,7 +166,7 @@ func (c *cursor) next() (manifest.Cell, bool) {
 	return manifest.Cell{}, false
 }
 
-// rows yields the rows. It reads an extent when its first key is next.
+// rows yields the merged rows. It reads an extent only when the extent's lower bound is the least key.
 func (m merge) rows(yield func(*state.Partition, error) bool) {
 	cursors := []*cursor{{page: m.skip(m.newer)}}
 	for _, files := range m.runs {
@@ -203,7 +203,7 @@ func (m merge) rows(yield func(*state.Partition, error) bool) {
 			}
 		}
 		if opened {
-			continue // the first row of the extent may have been skipped
+			continue // the key of the extent's first row may be greater than its lower bound
 		}
 		for _, c := range cursors {
 			if len(c.page) > 0 && cellOf(c.page[0]) == least {
@@ -235,8 +235,8 @@ func (m merge) fill(c *cursor) (err error) {
 	return err
 }
 
-// openAll reads the first extent of each sorted run, unless its file begins after m.from. The merge needs all of these
-// extents next.
+// openAll reads the first extent of each sorted run concurrently, because the merge needs all of them first. It skips
+// a sorted run whose first file begins after m.from.
 func (m merge) openAll(cursors []*cursor) error {
 	var group errgroup.Group
 	group.SetLimit(parallelPages)
@@ -274,7 +274,7 @@ func (c *Codec) readPage(ctx context.Context, store *manifest.Store, f manifest.
 }
 
 // Partitions yields the rows of an asset's partitions with a visible output, live and in history, in the order of
-// their keys. It starts at the first key that is not less than from. Rows must not be modified.
+// their keys. It starts at the first key that is not less than from. Callers must not modify the rows.
 func (s *Snapshot) Partitions(ctx context.Context, asset, from string) iter.Seq2[*state.Partition, error] {
 	return s.visible(s.partitions(ctx, manifest.Cell{Asset: asset, Partition: from}, asset, s.History.page))
 }
@@ -284,7 +284,7 @@ func (s *Snapshot) WithHidden(ctx context.Context, asset string) iter.Seq2[*stat
 	return s.partitions(ctx, manifest.Cell{Asset: asset}, asset, s.History.page)
 }
 
-// visible leaves out the rows of hidden outputs.
+// visible yields rows without those of hidden outputs.
 func (s *Snapshot) visible(rows iter.Seq2[*state.Partition, error]) iter.Seq2[*state.Partition, error] {
 	if s.State.Marks.Len() == 0 && s.State.Forgotten.Len() == 0 {
 		return rows
@@ -299,8 +299,8 @@ func (s *Snapshot) visible(rows iter.Seq2[*state.Partition, error]) iter.Seq2[*s
 }
 
 // MarksOf yields the marks of the outputs of an asset. If the asset was forgotten, its hidden outputs are marked as
-// missing. If a row cannot be read, the sequence ends without an error, because the caller also reads the rows and
-// gets the error there.
+// missing. If a row cannot be read, the sequence ends without an error. The caller also reads the rows of the asset,
+// and gets the error there.
 func (s *Snapshot) MarksOf(ctx context.Context, asset string) iter.Seq[*state.Mark] {
 	return func(yield func(*state.Mark) bool) {
 		if s.State.Forgotten.Get(asset) == nil {
@@ -324,7 +324,8 @@ func (s *Snapshot) AllPartitions(ctx context.Context) iter.Seq2[*state.Partition
 	return s.partitions(ctx, manifest.Cell{}, "", s.History.page)
 }
 
-// Partition returns the row of a partition with a visible output, live or in history, or nil.
+// Partition returns the row of a partition, live or in history. It returns nil if the partition has no visible
+// output.
 func (s *Snapshot) Partition(ctx context.Context, asset, partition string) (*state.Partition, error) {
 	return s.partition(ctx, asset, partition, s.History.row)
 }
@@ -377,10 +378,12 @@ func (s *Snapshot) newest(ctx context.Context, asset, partition string, read row
 	return newest, nil
 }
 
-// rowReader returns the row of a cell in a file of partition_status, or nil.
+// rowReader returns the row with a key in a file of partition_status. It returns nil if the file does not contain the
+// key.
 type rowReader func(context.Context, manifest.File, manifest.Cell) (*state.Partition, error)
 
-// within returns a reader of single rows that reads whole extents. It suits callers that read adjacent rows next.
+// within returns a reader of single rows that reads whole extents. This is fast if the caller then reads adjacent
+// rows, because extents are cached.
 func (h History) within(read pageReader) rowReader {
 	return func(ctx context.Context, f manifest.File, key manifest.Cell) (*state.Partition, error) {
 		extents, err := h.divide(ctx, f, key, key.Asset)
@@ -411,8 +414,8 @@ func rowOf(page []*state.Partition, key manifest.Cell) *state.Partition {
 	return page[i]
 }
 
-// row returns the row of a cell in a file. From a file that is not cached, it decodes only the keys of one part, and
-// one row.
+// row returns the row with a key in a file. If the file is not cached, row decodes only the keys of one part, and one
+// row.
 func (h History) row(ctx context.Context, f manifest.File, key manifest.Cell) (*state.Partition, error) {
 	if !h.divided() {
 		return h.within(h.page)(ctx, f, key)
@@ -438,7 +441,8 @@ func (h History) row(ctx context.Context, f manifest.File, key manifest.Cell) (*
 	return found, nil
 }
 
-// cell returns the row of a cell in a part of a file, or nil. It decodes the keys of the part, and one row.
+// cell returns the row with a key in a part of a file. It returns nil if the part does not contain the key. It
+// decodes only the keys of the part, and one row.
 func (h History) cell(e extent, key manifest.Cell) (*state.Partition, error) {
 	if page, has := h.codec.pages.get(e.name()); has {
 		return rowOf(page, key), nil
@@ -460,7 +464,7 @@ func (h History) cell(e extent, key manifest.Cell) (*state.Partition, error) {
 	return list.([]*state.Partition)[0], nil //nolint:errcheck // the table has this row type
 }
 
-// partitionKey has the key of a row of partition_status.
+// partitionKey is the key of a row of partition_status.
 type partitionKey struct {
 	AssetKey     string `col:"asset_key,key,dict"`
 	PartitionKey string `col:"partition_key,key"`
@@ -498,7 +502,7 @@ func (s *Snapshot) partitions(
 		if asset != "" {
 			m.divide = func(f manifest.File) ([]extent, error) { return s.History.divide(ctx, f, from, asset) }
 		}
-		m.parallel = len(runs) > 1 && !s.History.simulated() // in a simulation, the order of reads must not depend on chance
+		m.parallel = len(runs) > 1 && !s.History.simulated() // in a simulation, the order of reads must be deterministic
 		m.rows(yield)
 	}
 }
@@ -512,7 +516,7 @@ func (h History) partitionRuns(ctx context.Context) ([][]manifest.File, error) {
 	return SortedRuns(files), err
 }
 
-// simulated reports whether the simulator has made the files.
+// simulated reports whether the files come from the simulator.
 func (h History) simulated() bool {
 	_, simulated := h.codec.files.(*memory)
 	return simulated
@@ -523,7 +527,7 @@ const (
 	parallelPages = 8
 	// maxPages limits the memory of cached pages, in bytes.
 	maxPages = 64 << 20
-	// partitionBytes is approximately the memory of a row of partition_status.
+	// partitionBytes is the approximate memory of a row of partition_status, in bytes.
 	partitionBytes = 600
 )
 

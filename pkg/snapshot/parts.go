@@ -16,15 +16,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// Files of history are large. A reader of one run or of a page opens the file's index of parts and decodes
-// only the parts that it needs. The files never change, so their bytes and indexes are cached.
+// Files of history are large. To read one run or one page, a reader opens the file's index of parts, and decodes only
+// the parts that it needs. The files never change, so their bytes and indexes are cached.
 
 const (
 	// maxOpen limits the total size of the cached parts of files, in bytes.
 	maxOpen = 128 << 20
-	// maxHeads is the number of rows whose keys and filtered columns are cached.
+	// maxHeads is the maximum number of rows of which the key and the columns that queries compare are cached.
 	maxHeads = 1 << 18
-	// maxFailed is the number of cached failed tasks of closed runs. maxCells is the number of cached partitions.
+	// maxFailed is the maximum number of cached failed tasks of closed runs. maxCells is the maximum number of cached
+	// partitions.
 	maxFailed, maxCells = 1 << 14, 1 << 14
 )
 
@@ -59,7 +60,7 @@ func unreadable(f manifest.File, err error) error {
 	return fmt.Errorf("read %s: %w; run `servo admin rebuild` to rebuild the state from the ledger", f.Key, err)
 }
 
-// runKey is the column by which the files of every table of runs are sorted.
+// runKey is the id of a run: the column by which the files of tables with rows of runs are sorted.
 type runKey struct {
 	RunID string `col:"run_id,key"`
 }
@@ -70,7 +71,7 @@ type stretch struct {
 	rows table.Range
 }
 
-// stretches returns the runs of a part of a file, sorted.
+// stretches returns the stretches of a part of a file, sorted by run.
 func (h History) stretches(d *state.Declaration, f manifest.File, parts table.Parts, part int) ([]stretch, error) {
 	key := fmt.Sprintf("%s#%d", f.Key, part)
 	if known, has := h.codec.stretches.get(key); has {
@@ -96,7 +97,7 @@ func (h History) stretches(d *state.Declaration, f manifest.File, parts table.Pa
 	return found, nil
 }
 
-// runKeys returns the schema of runKey in a table.
+// runKeys returns the schema with which runKey is decoded from a table.
 func runKeys(name string) *table.Schema {
 	schema := *runKeySchema
 	schema.Name = name
@@ -110,17 +111,17 @@ func decodeRows[R any](s *table.Schema, parts table.Parts, part int) ([]R, error
 	return decodeWithin[R](s, parts, part, table.Range{From: 0, To: parts.Rows(part)})
 }
 
-// decodeWithin returns some rows of a part.
+// decodeWithin returns a range of the rows of a part.
 func decodeWithin[R any](s *table.Schema, parts table.Parts, part int, within table.Range) ([]R, error) {
 	rows := make([]R, 0, within.To-within.From)
 	err := parts.Decode(s, part, []table.Range{within}, func() reflect.Value {
 		rows = append(rows, *new(R))
-		return reflect.ValueOf(&rows[len(rows)-1]).Elem() // rows has room, so its address is final
+		return reflect.ValueOf(&rows[len(rows)-1]).Elem() // rows has enough capacity, so the address stays valid
 	})
 	return rows, err
 }
 
-// rangesOf converts places in ascending order to ranges.
+// rangesOf converts positions of rows, in ascending order, to ranges.
 func rangesOf(places []int) (within []table.Range) {
 	for _, at := range places {
 		if last := len(within) - 1; last >= 0 && within[last].To == at {
@@ -132,8 +133,8 @@ func rangesOf(places []int) (within []table.Range) {
 	return within
 }
 
-// covers reports whether the values of a column in a part may be within bounds. An empty bound does not limit the
-// values.
+// covers reports whether a part may contain values of a column that are within bounds. An empty bound does not limit
+// the values.
 func covers(parts table.Parts, part int, column, least, greatest string) bool {
 	from, to, known := parts.Bounds(part, column)
 	return !known || to >= least && (greatest == "" || from <= greatest)

@@ -32,13 +32,13 @@ type Reader struct {
 	last *manifest.Manifest
 	snap *Snapshot
 	// own is the state of the manifest in last. Callers get copies of own, never own itself: Copy modifies the state
-	// that it copies, so no other goroutine may read that state at the same time.
+	// that it copies, so no other goroutine may read own at that time.
 	own *state.State
-	// bytes is the size of own. It needs no semaphore.
+	// bytes is the size of own. The semaphore does not guard it.
 	bytes atomic.Int64
 }
 
-// Bytes returns the approximate memory of the last state that was read.
+// Bytes returns the approximate memory of the last state that was read, in bytes.
 func (r *Reader) Bytes() int64 { return r.bytes.Load() }
 
 // NewReader returns a reader of a domain.
@@ -56,8 +56,8 @@ type read struct {
 	err  error
 }
 
-// Current returns the newest published state, or an empty one if none was published. The returned state is no older
-// than the call. Callers that arrive during a read share one later read.
+// Current returns the newest published state, or an empty one if none was published. The state contains everything
+// that was published before the call. Callers that arrive during a read share the next read.
 func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
 	mine := r.join()
 	select {
@@ -69,13 +69,13 @@ func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
 	}
 	defer func() { <-r.busy }()
 	select {
-	case <-mine.done: // finished just now
+	case <-mine.done: // another caller has just finished this read
 		return mine.snap, mine.err
 	default:
 	}
 	r.begin(mine)
 	snap, err := r.refresh(ctx, 0)
-	if err == nil || ctx.Err() == nil { // otherwise another waiting caller reads
+	if err == nil || ctx.Err() == nil { // if this caller has given up, another waiting caller reads
 		mine.snap, mine.err = snap, err
 		close(mine.done)
 	}
@@ -122,7 +122,7 @@ func (r *Reader) refresh(ctx context.Context, enough int64) (*Snapshot, error) {
 }
 
 // Await waits for a revision whose number is greater than after, and returns its state. The revision need not be the
-// newest: Await does not read if an earlier read already returned such a revision.
+// newest one: if an earlier read has returned such a revision, Await does not read again.
 func (r *Reader) Await(ctx context.Context, after int64) (*Snapshot, error) {
 	for {
 		snap, err := r.reach(ctx, after+1)
@@ -135,8 +135,8 @@ func (r *Reader) Await(ctx context.Context, after int64) (*Snapshot, error) {
 	}
 }
 
-// reach returns the last read state if it has at least the given revision. Otherwise it
-// reads on, but no further than that revision.
+// reach returns the last state that was read, if its revision is at least the given one. Otherwise, it reads later
+// revisions, but none after the given one.
 func (r *Reader) reach(ctx context.Context, revision int64) (*Snapshot, error) {
 	select {
 	case <-ctx.Done():

@@ -37,7 +37,7 @@ var (
 	codec = snapshot.NewCodec()
 )
 
-// fixture is a domain with a compactor, and a reader that uses the same store as another process would.
+// fixture is a domain with a compactor, and a reader that reads the store as a reader in another process does.
 type fixture struct {
 	*foldtest.World // makes events; its state is not used
 
@@ -102,8 +102,8 @@ func (fx *fixture) run(defs ...event.TaskDef) string {
 	return p.RunID
 }
 
-// current reads the newest state, requires that it equals the compactor's, and returns it with the requests that the
-// read needed.
+// current reads the newest state, requires that it equals the compactor's, and returns it, together with the number
+// of requests that the read made.
 func (fx *fixture) current() (*snapshot.Snapshot, memblob.Stats) {
 	fx.t.Helper()
 	before := fx.blobs.Stats()
@@ -148,7 +148,7 @@ func TestWarmReaderReadsOnlyNewRevisions(t *testing.T) {
 	require.Zero(t, cost.Lists)
 }
 
-// This test fails if a reader looks for successors of the awaited revision.
+// Await must not look for successors of the awaited revision.
 func TestAwaitReadsNoFurtherThanNeeded(t *testing.T) {
 	fx := newFixture(t)
 	fx.run(foldtest.Task("a"))
@@ -186,7 +186,7 @@ func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 	fx.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}}
 	fx.open()
 	run := fx.run(foldtest.Task("a"))
-	stale := fx.newReader() // this reader reads again only after a new base contains revisions that it has not read
+	stale := fx.newReader() // this reader reads its next revision after a new base contains later ones
 	_, err := stale.Current(t.Context())
 	require.NoError(t, err)
 	var base string
@@ -207,7 +207,8 @@ func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 	require.Equal(t, int64(1), cost.Lists, "a reader far behind loads the newest revision directly")
 }
 
-// Bases of earlier builds do not record the revision whose state they hold.
+// Bases of earlier builds do not record their revision. Even then, Advance must not load a base again that own
+// already contains.
 func TestAdvanceSkipsBaseThatIsLoaded(t *testing.T) {
 	fx := newFixture(t)
 	fx.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 2, MaxInline: 1000, MinBase: 10_000}}
@@ -250,7 +251,7 @@ func TestNewReaderSeesNewTimeline(t *testing.T) {
 	require.NoError(t, err)
 	fx.open()
 	fx.publish(fx.Started(run, "a", 1))
-	fx.reader = fx.newReader() // a new process sees the timeline immediately
+	fx.reader = fx.newReader() // the reader of a new process sees the new timeline immediately
 	snap, _ := fx.current()
 	require.Equal(t, state.TaskRunning, snap.State.Tasks.Get(state.Key2{A: run, B: "a"}).State)
 	fx.publish(fx.Finished(run, "a", 1, event.Succeeded))
@@ -284,7 +285,8 @@ type at struct{ now time.Time }
 func (c *at) Now() time.Time                                 { return c.now }
 func (*at) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
-// This test fails if join returns a new read for each caller, or if Current does not call begin.
+// Callers that wait during a read must share the next read. The test fails if join returns a new read for each
+// caller, or if Current does not call begin.
 func TestWaitingCallersShareNextRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fx := newFixture(t)
@@ -355,7 +357,7 @@ func TestAwaitReturnsNextRevision(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A missing file means damage, unless its revision was collected during the read.
+// A missing file is damage, unless the collector has deleted its revision during the read.
 func TestCurrentNamesRepairForMissingFile(t *testing.T) {
 	fx := newFixture(t)
 	fx.options = compactor.Options{Tiers: tiers.Options{MaxInline: -1}}

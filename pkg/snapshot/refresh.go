@@ -10,19 +10,18 @@ import (
 )
 
 const (
-	// maxSteps is how many revisions are followed one by one before the newest is loaded
-	// directly.
+	// maxSteps is how many successive revisions a reader reads one by one before it loads the newest one directly.
 	maxSteps = 16
-	// maxRestarts limits how often a read starts over because the revision's files were
-	// collected during the read.
+	// maxRestarts is how often a read may start over because a collector has deleted the revision's files during the
+	// read.
 	maxRestarts = 4
 )
 
 // Refresh returns the newest manifest and its state. The parameter last is the manifest from which Refresh starts, or
 // nil, and own is the state of that manifest. If nothing was published since then, Refresh returns last and own. It
-// takes ownership of own, as [Advance] does. follows reports whether the result is known to descend from last. If
-// enough is greater than 0, Refresh may stop at the first revision whose number is at least enough. The error is
-// [manifest.ErrNone] if nothing was ever published.
+// takes ownership of own, as [Advance] does. follows reports whether the returned manifest is known to descend from
+// last. If enough is greater than 0, Refresh may return the first revision whose number is at least enough. The error
+// is [manifest.ErrNone] if nothing was ever published.
 //
 // If the next revision does not name last as its parent, Refresh loads the whole state. So
 // it never mixes the states of two writers whose histories diverged because revisions were
@@ -44,7 +43,7 @@ func Refresh(
 		st, err = Advance(ctx, c, store, last, own, m)
 		if errors.Is(err, manifest.ErrMissing) && restarts < maxRestarts {
 			if live, liveErr := store.Live(ctx, m); liveErr == nil && !live {
-				last, own = nil, nil // the files were collected during the read: start over
+				last, own = nil, nil // a collector has deleted the files during the read: start over
 				continue
 			}
 		}
@@ -52,12 +51,12 @@ func Refresh(
 	}
 }
 
-// newest returns the newest manifest. It follows the chain of revisions from last, or loads the newest
-// directly. follows reports whether the result is known to descend from last.
+// newest returns the newest manifest. It follows the chain of revisions from last, or loads the newest one directly.
+// follows reports whether the returned manifest is known to descend from last.
 //
-// If enough is greater than 0, newest stops at the first revision whose number is at least enough. It need not read
-// the successors to know that this revision was not collected: Next has verified this for the predecessor, and
-// revisions are collected in ascending order.
+// If enough is greater than 0, newest stops at the first revision whose number is at least enough. It does not check
+// whether a collector has deleted this revision: Next has verified that the predecessor was not deleted, and
+// collectors delete revisions in ascending order.
 func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest, enough int64) (m *manifest.Manifest, follows bool, err error) {
 	m = last
 	for range maxSteps {
@@ -84,8 +83,8 @@ func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest,
 	return m, err == nil && known != nil && descends(m, known), err
 }
 
-// descends reports whether m contains the delta that the manifest from added. Only descendants of that manifest
-// contain the delta. Once the delta is merged, descends returns false for them as well.
+// descends reports whether m contains the delta that the manifest from added. Only descendants of from contain this
+// delta. After the delta has been merged, descends returns false even for descendants.
 func descends(m, from *manifest.Manifest) bool {
 	if m.Timeline != from.Timeline || len(from.L0) == 0 {
 		return false

@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// RunHead has the columns of a run that a [RunQuery] compares. Decoding them takes a tenth of the time of decoding
-// whole rows.
+// RunHead contains the columns of a run that a [RunQuery] compares. Decoding only these columns takes a tenth of the
+// time that whole rows need.
 type RunHead struct {
 	RunID       string         `col:"run_id,key"`
 	TriggerType string         `col:"trigger_type,dict"`
@@ -28,17 +28,18 @@ func headOf(r *state.Run) RunHead {
 	return RunHead{r.RunID, r.TriggerType, r.State, r.RootAssets, r.ScheduleID, r.TasksFailed}
 }
 
-// RunQuery asks for the newest runs, live and closed.
+// RunQuery is a query for the newest runs, live and closed.
 type RunQuery struct {
 	// Before and Since restrict the ids of the runs: an id must be less than Before and at least Since. "": no
 	// restriction.
 	Before, Since string
 	Limit         int
-	// Match accepts runs; nil: all.
+	// Match reports whether the query accepts a run. If it is nil, the query accepts all runs.
 	Match func(RunHead) bool
 	// Most is the approximate maximum number of closed runs that the query examines; 0: no limit.
 	Most int
-	// Enough reports whether the query must stop because it has taken long enough; nil: the query has no time limit.
+	// Enough reports whether the query must stop because it has taken too long. If it is nil, the query has no time
+	// limit.
 	Enough func() bool
 }
 
@@ -46,11 +47,10 @@ type RunQuery struct {
 type RunPage struct {
 	// Runs are the newest runs, newest first.
 	Runs []*state.Run
-	// Next is the value of [RunQuery.Before] with which a query returns the runs after these; "": there are none. If
-	// Most or Enough has ended the query, there may be fewer runs than Limit.
+	// Next is the value of [RunQuery.Before] for the next page. It is "" after the last page. If Most or Enough has
+	// ended the query, Runs may contain fewer runs than Limit.
 	Next string
-	// Looked is how many closed runs were examined. It counts neither live runs nor closed runs that the query did
-	// not need.
+	// Looked is the number of closed runs whose columns the query compared. Live runs are not included.
 	Looked int
 }
 
@@ -77,7 +77,7 @@ func (s *Snapshot) FindRuns(ctx context.Context, q RunQuery) (RunPage, error) {
 	return page, err
 }
 
-// foundRun is a run that a query accepts: a row, or its place in a part of a file.
+// foundRun is a run that a query accepts: its row, or the position of its row in a part of a file.
 type foundRun struct {
 	id  string
 	row *state.Run
@@ -85,8 +85,8 @@ type foundRun struct {
 	at  int
 }
 
-// runPart is a part of a segment of table runs that may have to be read. If the segment is not open yet,
-// runPart is the whole segment.
+// runPart is a part of a segment of table runs that the query may have to read. If the segment has not been opened
+// yet, runPart is the whole segment.
 type runPart struct {
 	file            manifest.File
 	parts           table.Parts
@@ -103,10 +103,10 @@ type runFinder struct {
 	looked int
 }
 
-// run looks at parts until enough runs are found, and returns the Before of the next query.
+// run examines parts until it has found enough runs. It returns the value of Before for the next page.
 func (f *runFinder) run(ctx context.Context) (next string, err error) {
 	if index, has := f.h.indexes[runsTable]; has {
-		if f.q.Limit > 0 && f.above(index.MaxRun) >= f.q.Limit { // no run of history is newer
+		if f.q.Limit > 0 && f.above(index.MaxRun) >= f.q.Limit { // history has no newer run
 			f.found = f.found[:f.q.Limit]
 			return f.found[f.q.Limit-1].id, nil
 		}
@@ -123,13 +123,13 @@ func (f *runFinder) run(ctx context.Context) (next string, err error) {
 		if at < 0 {
 			break
 		}
-		bound := f.left[at].greatest // all runs above bound have been looked at
+		bound := f.left[at].greatest // all runs above bound have been examined
 		if done := f.above(bound); done > f.q.Limit || done == f.q.Limit && f.q.Limit > 0 {
 			f.found = f.found[:f.q.Limit]
 			return f.found[f.q.Limit-1].id, nil
 		} else if f.looked > 0 && (f.q.Before == "" || bound+"!" < f.q.Before) && (f.q.Most > 0 && f.looked >= f.q.Most || f.q.Enough != nil && f.q.Enough()) {
 			f.found = f.found[:done]
-			return bound + "!", nil // the next query includes bound, but no greater id, so it differs from this query
+			return bound + "!", nil // the next query includes bound but no greater id, so it makes progress
 		}
 		part := f.left[at]
 		f.left = slices.Delete(f.left, at, at+1)
@@ -144,7 +144,7 @@ func (f *runFinder) run(ctx context.Context) (next string, err error) {
 	return "", nil
 }
 
-// add adds a part, unless it is out of the query's bounds.
+// add adds a part to f.left if the part may contain runs that the query accepts.
 func (f *runFinder) add(p *runPart) {
 	if p.greatest < f.q.Since || f.q.Before != "" && p.least >= f.q.Before || !f.h.Kept(p.greatest) {
 		return
@@ -152,7 +152,7 @@ func (f *runFinder) add(p *runPart) {
 	f.left = append(f.left, p)
 }
 
-// newest returns the index of the part with the greatest id, or -1.
+// newest returns the index of the part in f.left with the greatest id, or -1 if f.left is empty.
 func (f *runFinder) newest() int {
 	at := -1
 	for i, p := range f.left {
@@ -169,7 +169,8 @@ func (f *runFinder) above(bound string) int {
 	return n
 }
 
-// look adds the runs of a part that the query accepts. A file that is not open is replaced by its parts.
+// look examines a part, and adds the runs that the query accepts to f.found. If p is a segment that is not open yet,
+// look opens it and adds its parts to f.left.
 func (f *runFinder) look(ctx context.Context, p *runPart) error {
 	switch {
 	case !f.h.divided():
@@ -195,7 +196,7 @@ func (f *runFinder) look(ctx context.Context, p *runPart) error {
 	f.looked += len(heads)
 	var found []foundRun
 	for i, head := range slices.Backward(heads) {
-		if len(found) > f.q.Limit { // this part alone fills the page, and shows that there is a next one
+		if len(found) > f.q.Limit { // this part alone fills the page, and shows that a next page exists
 			break
 		}
 		if f.accepts(head) {
@@ -210,7 +211,7 @@ func (f *runFinder) accepts(head RunHead) bool {
 	return head.RunID >= f.q.Since && (f.q.Before == "" || head.RunID < f.q.Before) && f.h.Kept(head.RunID) && (f.q.Match == nil || f.q.Match(head))
 }
 
-// lookAtFile reads a file that has no parts.
+// lookAtFile does the same for a file that has no parts.
 func (f *runFinder) lookAtFile(ctx context.Context, p *runPart) error {
 	runs, err := f.h.runs(ctx, []manifest.File{p.file})
 	if err != nil {
@@ -239,14 +240,14 @@ func (f *runFinder) merge(found []foundRun) {
 // rows decodes the rows of the found runs.
 func (f *runFinder) rows() ([]*state.Run, error) {
 	rows := make([]*state.Run, len(f.found))
-	places := map[*runPart][]int{} // indexes of found, newest first
+	places := map[*runPart][]int{} // indexes into f.found, newest first
 	for i, r := range f.found {
 		if rows[i] = r.row; r.row == nil {
 			places[r.in] = append(places[r.in], i)
 		}
 	}
 	for p, found := range places {
-		slices.Reverse(found) // now in the order of the file
+		slices.Reverse(found) // now in the order of the rows in the file
 		at := make([]int, len(found))
 		for j, i := range found {
 			at[j] = f.found[i].at

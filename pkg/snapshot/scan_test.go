@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// scanned is an opened corpus with all of its rows.
+// scanned is an opened corpus, together with all rows of its state.
 type scanned struct {
 	*corpus.Corpus
 	snap *snapshot.Snapshot
@@ -44,8 +44,8 @@ func newScanned(t *testing.T, size corpus.Size) *scanned {
 	return &scanned{c, snap, all}
 }
 
-// All pages of a query together are the list of all matching runs, newest first. This holds for pages of any size, with
-// any filter and any limit on the work for a page.
+// All pages of a query together must be the list of all matching runs, newest first: for pages of any size, with any
+// filter and any limit on the work for a page.
 func TestFindRunsEqualsListOfAllRows(t *testing.T) {
 	s := newScanned(t, corpus.Size{Assets: 20, Runs: 20_000, Partitions: 2_000, Tasks: 50})
 	var all []string

@@ -24,8 +24,8 @@ type Snapshot struct {
 	Revision int64
 	// Nonce identifies the manifest of the revision; "": nothing was published.
 	Nonce string
-	// Timeline names the history of revisions between two rebuilds of the domain. Revisions of different timelines may
-	// have the same number. "": nothing was published.
+	// Timeline is the id of the history of revisions between two rebuilds of the domain. Revisions of different
+	// timelines may have the same number. "": nothing was published.
 	Timeline string
 	// CompleteThrough is a ULID: every ledger entry below it is folded.
 	CompleteThrough string
@@ -49,7 +49,8 @@ type File struct {
 	Min, Max manifest.Cell
 }
 
-// Named returns the reference with which a manifest names the file. The file's name contains a new id.
+// Named returns the reference with which a manifest names the file. The file's name contains the given id, which must
+// be new.
 func (f File) Named(d ids.Domain, tier, id string) manifest.File {
 	named := manifest.File{
 		Table: f.Table, Key: manifest.StateKey(d, f.Table, tier, id), Size: int64(len(f.Data)), Rows: f.Rows,
@@ -61,8 +62,8 @@ func (f File) Named(d ids.Domain, tier, id string) manifest.File {
 	return named
 }
 
-// Codec encodes and decodes states. It is safe for concurrent use. A process needs only
-// one: it caches the layouts of files.
+// Codec encodes and decodes states. It is safe for concurrent use. A process should use a single codec, because the
+// codec caches parts of files.
 type Codec struct {
 	files  table.Format // the format of files
 	inline table.Format // the format of the rows that a manifest contains
@@ -119,7 +120,7 @@ func encode(format table.Format, rows *state.Rows) ([]File, error) {
 	return files, nil
 }
 
-// Source is an encoded file for Merge to read.
+// Source is an encoded file that [Codec.Merge] reads.
 type Source struct {
 	Table string
 	// Name identifies the file in errors.
@@ -158,7 +159,7 @@ func (c *Codec) Merge(ctx context.Context, sources []Source) (*state.Rows, error
 	return state.NewRows(lists), err
 }
 
-// readers is how many files of one table are read in parallel.
+// readers is how many files of one table are read at the same time.
 const readers = 8
 
 func (c *Codec) readAll(ctx context.Context, d *state.Declaration, sources []Source) ([]any, error) {
@@ -185,8 +186,7 @@ func (c *Codec) readAll(ctx context.Context, d *state.Declaration, sources []Sou
 	return files, g.Wait()
 }
 
-// Latest holds the newest snapshot and lets readers wait for the next. Its zero value is
-// ready for use.
+// Latest contains the newest snapshot, and lets readers wait for the next one. Its zero value is ready for use.
 type Latest struct {
 	mu   sync.Mutex
 	snap *Snapshot
@@ -204,8 +204,7 @@ func (l *Latest) Set(snap *Snapshot) {
 	}
 }
 
-// Get returns the newest snapshot, or nil before the first, and a channel that is closed
-// by the next Set.
+// Get returns the newest snapshot, and a channel that the next Set closes. The snapshot is nil before the first Set.
 func (l *Latest) Get() (*Snapshot, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,7 +19,7 @@ func eachTable(t *testing.T, test func(t *testing.T, i int, d *state.Declaration
 	}
 }
 
-// row returns a list with a row of a table. Its key consists of zeros.
+// row returns a list with one row of a table. The key of the row consists of zeros.
 func row(d *state.Declaration, seq int64) any {
 	list := tabletest.Row(d)
 	for r := range d.Each(list) {
@@ -28,7 +28,7 @@ func row(d *state.Declaration, seq int64) any {
 	return list
 }
 
-// oneRow returns a row of the table at a position.
+// oneRow returns one row of the i-th table of [state.Declarations].
 func oneRow(t *testing.T, i int, seq int64) *state.Rows {
 	t.Helper()
 	lists := make([]any, len(state.Declarations()))
@@ -36,8 +36,8 @@ func oneRow(t *testing.T, i int, seq int64) *state.Rows {
 	return state.NewRows(lists)
 }
 
-// oneRowEach returns one row for each table. The row of the table at position other has sequence number 2; all other
-// rows have 1.
+// oneRowEach returns one row for each table. The row of the table at position other has the sequence number 2; all
+// other rows have the sequence number 1.
 func oneRowEach(t *testing.T, other int) *state.Rows {
 	t.Helper()
 	lists := make([]any, len(state.Declarations()))

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// TaskHead has the columns of a task that a [TaskQuery] compares.
+// TaskHead contains the columns of a task that a [TaskQuery] compares.
 type TaskHead struct {
 	RunID    string          `col:"run_id,key"`
 	TaskKey  string          `col:"task_key,key"`
@@ -26,13 +26,13 @@ var taskHeadSchema = &table.Of[TaskHead]("tasks").Schema
 
 const taskKeyColumn = "task_key"
 
-// TaskQuery asks for tasks of a run in the order of their keys.
+// TaskQuery is a query for the tasks of a run, in the order of their keys.
 type TaskQuery struct {
 	RunID string
-	// After is the key after which tasks are returned; "": the query starts at the first task.
+	// After is a task key: only tasks with greater keys are returned. "" means that the query starts at the first task.
 	After string
 	Limit int
-	// Match accepts tasks; nil: all.
+	// Match reports whether the query accepts a task. If it is nil, the query accepts all tasks.
 	Match func(TaskHead) bool
 	// Most is the approximate maximum number of tasks of a closed run that the query examines; 0: no limit.
 	Most int
@@ -41,8 +41,8 @@ type TaskQuery struct {
 // TaskPage is the result of a [TaskQuery].
 type TaskPage struct {
 	Tasks []*state.Task
-	// Next is the value of [TaskQuery.After] with which a query returns the tasks after these; "": there are none. If
-	// Most has ended the query, there may be fewer tasks than Limit.
+	// Next is the value of [TaskQuery.After] for the next page. It is "" after the last page. If Most has ended the
+	// query, Tasks may contain fewer tasks than Limit.
 	Next string
 }
 
@@ -77,7 +77,7 @@ func (s *Snapshot) FindTasks(ctx context.Context, q TaskQuery) (TaskPage, error)
 	return page, nil
 }
 
-// Task returns a task of a run, or nil.
+// Task returns a task of a run, or nil if the run has no such task.
 func (s *Snapshot) Task(ctx context.Context, runID, taskKey string) (*state.Task, error) {
 	if s.State.Runs.Get(runID) != nil {
 		return s.State.Tasks.Get(state.Key2{A: runID, B: taskKey}), nil
@@ -154,7 +154,7 @@ func (s *Snapshot) failedTasks(ctx context.Context, run *state.Run) (failed []Fa
 	return failed, nil
 }
 
-// batches returns a state that has the batches of a run.
+// batches returns a state that contains the batches of a run.
 func (s *Snapshot) batches(ctx context.Context, runID string) (*state.State, error) {
 	if s.State.Runs.Get(runID) != nil {
 		return s.State, nil
@@ -177,7 +177,7 @@ func (s *Snapshot) batches(ctx context.Context, runID string) (*state.State, err
 // tasksAtOnce is how many whole rows of tasks are decoded at once.
 const tasksAtOnce = 10_000
 
-// Run returns the row of a run, live or closed, or nil.
+// Run returns the row of a run, live or closed. It returns nil if the run does not exist.
 func (s *Snapshot) Run(ctx context.Context, runID string) (*state.Run, error) {
 	if run := s.State.Runs.Get(runID); run != nil {
 		return run, nil
@@ -199,7 +199,7 @@ func (s *Snapshot) Run(ctx context.Context, runID string) (*state.Run, error) {
 	return list.([]*state.Run)[0], nil //nolint:errcheck // the row type of the table
 }
 
-// taskPart is a part of a segment of table tasks with rows of the run.
+// taskPart is a part of a segment of table tasks that may contain rows of the run.
 type taskPart struct {
 	file  manifest.File
 	parts table.Parts
@@ -221,7 +221,7 @@ type taskFinder struct {
 	q      TaskQuery
 	found  []foundTask
 	looked int
-	// through is the greatest key that was looked at.
+	// through is the greatest key of the examined tasks.
 	through string
 }
 
@@ -229,7 +229,7 @@ func (f *taskFinder) accepts(t *TaskHead) bool {
 	return t.RunID == f.q.RunID && (f.q.After == "" || t.TaskKey > f.q.After) && (f.q.Match == nil || f.q.Match(*t))
 }
 
-// closed answers the query for a closed run.
+// closed executes the query for a closed run.
 func (f *taskFinder) closed(ctx context.Context) (page TaskPage, err error) {
 	if !f.h.Kept(f.q.RunID) {
 		return page, nil
@@ -244,7 +244,7 @@ func (f *taskFinder) closed(ctx context.Context) (page TaskPage, err error) {
 		if done > f.q.Limit {
 			break
 		}
-		if f.q.Most > 0 && f.looked >= f.q.Most && f.through < next.least { // all tasks up to f.through have been looked at
+		if f.q.Most > 0 && f.looked >= f.q.Most && f.through < next.least { // all tasks up to f.through are examined
 			page.Next = f.through
 			break
 		}
@@ -261,7 +261,8 @@ func (f *taskFinder) closed(ctx context.Context) (page TaskPage, err error) {
 	return page, err
 }
 
-// parts returns the parts that may have tasks of the run after q.After, in the order of their least keys.
+// parts returns the parts that may contain tasks of the run with keys greater than q.After. The parts are sorted by
+// their least keys.
 func (f *taskFinder) parts(ctx context.Context) (left []*taskPart, err error) {
 	files, err := f.h.segments(ctx, tasksDeclaration.Name, f.q.RunID)
 	if err != nil {
@@ -291,7 +292,7 @@ func (f *taskFinder) parts(ctx context.Context) (left []*taskPart, err error) {
 	return left, nil
 }
 
-// look adds the tasks of a part that the query accepts.
+// look examines a part, and adds the tasks that the query accepts to f.found.
 func (f *taskFinder) look(p *taskPart) error {
 	found, err := f.h.stretches(tasksDeclaration, p.file, p.parts, p.part)
 	if err != nil {
@@ -317,7 +318,7 @@ func (f *taskFinder) look(p *taskPart) error {
 	return nil
 }
 
-// taskHeads returns the heads of some rows of a part.
+// taskHeads returns the heads of the tasks in a range of rows of a part.
 func (h History) taskHeads(p *taskPart, within table.Range) ([]TaskHead, error) {
 	key := fmt.Sprintf("%s#%d-%d", p.file.Key, p.part, within.From)
 	if known, has := h.codec.taskHeads.get(key); has {

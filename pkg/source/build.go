@@ -28,14 +28,14 @@ import (
 const (
 	MaxBytes = 256 << 20 // maximum size of all files together
 	MaxFiles = 100_000
-	// MaxArchiveBytes limits the tar file, which adds up to three blocks for each file.
+	// MaxArchiveBytes is the maximum size of the tar file, which may add headers and padding to each file.
 	MaxArchiveBytes = MaxBytes + MaxFiles*4*512
 )
 
-// IgnoreFile lists the files of a project that its archive leaves out.
+// IgnoreFile is the name of the file that lists which files of a project its archive leaves out.
 const IgnoreFile = ".servoignore"
 
-// Archive is a packed project.
+// Archive is the archive of a project's files.
 type Archive struct {
 	// SHA is the hexadecimal SHA-256 of the uncompressed archive.
 	SHA string
@@ -46,7 +46,7 @@ type Archive struct {
 	names map[string]bool
 }
 
-// Has reports whether the archive has a file.
+// Has reports whether the archive contains a file.
 func (a *Archive) Has(name string) bool { return a.names[name] }
 
 // Build packs the files of a project. It omits names that begin with a dot, the folders in skip, and
@@ -132,7 +132,7 @@ func (a *Archive) add(files fs.FS, name string, w *tar.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(w, f) // Write fails if the file has grown since its size was read
+	_, err = io.Copy(w, f) // the copy fails if the file has grown since its size was read
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -22,13 +22,12 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// ErrDamaged means that the content of an archive does not match its name. Reading it again does
-// not help.
+// ErrDamaged means that the content of an archive does not match its name. Reading the archive again does not help.
 var ErrDamaged = errors.New("the archive of the project's files is damaged")
 
 // Cache keeps unpacked archives in a folder, which several processes may share. An archive appears
-// under its name only when it is complete, verified and durable. Its files are read-only. The cache
-// removes unused archives, except the newest.
+// under its name only when it is complete, verified and durable. Its files are read-only. The cache removes unused
+// archives, except the most recently used ones.
 type Cache struct {
 	dir  string
 	now  func() time.Time
@@ -41,22 +40,23 @@ type Cache struct {
 
 // held is an archive that this process uses.
 type held struct {
-	lock *os.File // shared while processes use the archive; exclusive while a process removes it
+	lock *os.File // a shared lock: a process that removes the archive needs an exclusive one
 	uses int
-	// checked means that the files are unchanged since they were unpacked: no program has run in the folder yet.
+	// checked means that the files are known to be unchanged, because no program has run in the folder since they were
+	// unpacked or verified.
 	checked bool
 }
 
 // keepUnused is how many unused archives stay in the cache.
 const keepUnused = 3
 
-// NewCache returns a cache in the folder dir, which is created when it is first needed.
+// NewCache returns a cache in the folder dir. The cache creates the folder when it first needs it.
 func NewCache(dir string, now func() time.Time) *Cache {
 	return &Cache{dir: dir, now: now, keep: keepUnused, open: map[string]*held{}}
 }
 
-// Get returns the folder of an unpacked archive. The folder stays until release is called. Get calls fetch, which
-// returns the compressed archive, only if the cache does not have the archive.
+// Get returns the folder of an unpacked archive. The folder stays until release is called. If the cache does not
+// contain the archive, Get calls fetch, which returns the compressed archive.
 func (c *Cache) Get(ctx context.Context, sha string, fetch func(context.Context) ([]byte, error)) (dir string, release func(), err error) {
 	if err := c.hold(sha); err != nil {
 		return "", nil, err
@@ -66,7 +66,7 @@ func (c *Cache) Get(ctx context.Context, sha string, fetch func(context.Context)
 	if c.confirmed(sha) {
 		return dir, release, nil
 	}
-	// The unpacking continues if its caller is stopped, because other callers may wait for it.
+	// The unpacking continues even if the context of this caller ends, because other callers may wait for it.
 	done := c.loading.DoChan(sha, func() (any, error) { return nil, c.unpack(context.WithoutCancel(ctx), sha, fetch) })
 	select {
 	case result := <-done:
@@ -103,7 +103,7 @@ func (c *Cache) hold(sha string) error {
 			continue
 		}
 		now := c.now()
-		_ = os.Chtimes(name, now, now) // ignore the error: the time only determines which archives are removed first
+		_ = os.Chtimes(name, now, now) // an error is harmless: the time only determines which archives are removed first
 		c.open[sha] = &held{lock: lock, uses: 1}
 		return nil
 	}
@@ -149,7 +149,7 @@ func isAt(file *os.File, name string) bool {
 	return err == nil && os.SameFile(have, at)
 }
 
-// unpack fetches an archive, verifies it, and moves it to its name.
+// unpack fetches an archive, unpacks and verifies it in a temporary folder, and renames the folder.
 func (c *Cache) unpack(ctx context.Context, sha string, fetch func(context.Context) ([]byte, error)) error {
 	dir := filepath.Join(c.dir, sha)
 	if c.intact(sha) {
@@ -172,7 +172,7 @@ func (c *Cache) unpack(ctx context.Context, sha string, fetch func(context.Conte
 			remove(temp) // another process has unpacked the archive first
 			return nil
 		}
-		// If a crash leaves the folder here without stamps, the next call unpacks the archive again.
+		// If the process crashes here, the folder has no stamps, and the next call unpacks the archive again.
 		if err = errors.Join(err, c.seal(sha), syncFolder(c.dir)); err == nil {
 			c.confirm(sha)
 		}
@@ -190,7 +190,8 @@ const (
 	abandonedAfter = 24 * time.Hour
 )
 
-// extract unpacks an archive into an empty folder. It fails if the content does not have the hash.
+// extract unpacks an archive into an empty folder. It returns an error if the content of the archive does not have
+// the hash sha.
 func extract(data []byte, sha, dir string) error {
 	decoder, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(MaxArchiveBytes))
 	if err != nil {
@@ -250,7 +251,7 @@ func extractFile(root *os.Root, content io.Reader, header *tar.Header, folders m
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// finish makes the folders of an archive durable. They stay writable, so that rm -r works.
+// finish makes the folders of an archive durable. The folders stay writable, so that rm -r can delete them.
 func finish(dir string, folders map[string]bool) error {
 	for name := range folders {
 		if err := syncFolder(filepath.Join(dir, name)); err != nil {
@@ -268,8 +269,8 @@ func syncFolder(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// evict removes unused archives, except sha and the newest ones. It also removes files that dead
-// processes left. It ignores errors: the next call tries again.
+// evict removes unused archives, except sha and the most recently used ones. It also removes incomplete folders that
+// dead processes left. It ignores errors: the next call tries again.
 func (c *Cache) evict(sha string) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
@@ -299,7 +300,7 @@ func (c *Cache) evict(sha string) {
 	}
 }
 
-// removeUnused removes an archive unless a process holds it.
+// removeUnused removes an archive unless a process uses it.
 func (c *Cache) removeUnused(sha string) {
 	name := filepath.Join(c.dir, sha+lockSuffix)
 	lock, err := lockFile(name, syscall.LOCK_EX|syscall.LOCK_NB)

@@ -12,13 +12,13 @@ import (
 	"sync"
 )
 
-// MaxContent is the size of the largest file whose content is part of an asset's code. A larger file
-// contributes its size only.
+// MaxContent is the maximum size, in bytes, of a file whose content is part of an asset's code. For a larger file,
+// only the size is part of the code.
 const MaxContent = 16 << 20
 
 // FileText returns the text that represents a file in an asset's code: the first 16 bytes of the SHA-256
-// of its content or, for a large file, its size. It is empty for a file that cannot be read, and for one
-// that is not a regular file.
+// of its content or, for a large file, its size. If the file cannot be read or is not a regular file, the text is
+// empty.
 func FileText(files fs.FS, name string) string {
 	info, err := fs.Stat(files, name)
 	switch {
@@ -86,8 +86,8 @@ type Code struct {
 	other  bool // a file differed from want when Watch was called
 }
 
-// Watch records the current state of the files of a task's code. want maps the names of these files, relative to root,
-// to their texts in the plan.
+// Watch records the current state of the files of a task's code. want maps the names of these files, relative to
+// root, to the texts that represent them in the plan.
 func (t *Texts) Watch(root string, want map[string]string) *Code {
 	c := &Code{root: root, want: want}
 	c.before = c.stamps()
@@ -100,8 +100,8 @@ func (t *Texts) Watch(root string, want map[string]string) *Code {
 	return c
 }
 
-// Changed reports whether a task may have read files that differ from its plan: a file differed when the task began,
-// or has been written since.
+// Changed reports whether a task may have read files that differ from its plan: a file differed when Watch was
+// called, or has been written since.
 func (c *Code) Changed() bool {
 	if c.other {
 		return true
@@ -117,7 +117,7 @@ func (c *Code) Changed() bool {
 func (c *Code) stamps() map[string]stamp {
 	stamps := make(map[string]stamp, len(c.want))
 	for name := range c.want {
-		var s stamp // the zero stamp stands for a file that is gone
+		var s stamp // the zero stamp if the file does not exist
 		if info, err := os.Stat(filepath.Join(c.root, filepath.FromSlash(name))); err == nil {
 			s = stampOf(info)
 		}

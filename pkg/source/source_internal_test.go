@@ -109,7 +109,7 @@ func TestGetUnpacksOnceAndReadOnly(t *testing.T) {
 	all.Wait()
 	require.Equal(t, 1, fetched)
 	require.Empty(t, c.open)
-	// Another process finds the unpacked folder in the cache.
+	// A cache of another process finds the unpacked folder.
 	dir, release, err := NewCache(c.dir, c.now).Get(t.Context(), a.SHA, nil)
 	require.NoError(t, err)
 	defer release()
@@ -163,7 +163,7 @@ func TestGetReplacesChangedFiles(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "scripts", ignoredFolder), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "scripts", ignoredFolder, "a.pyc"), nil, 0o600))
 	again(4)
-	// A process does not trust the files that another process left.
+	// A new process checks files that an earlier process left.
 	replace(changed)
 	_, other, err := NewCache(c.dir, c.now).Get(t.Context(), a.SHA, fetch)
 	require.NoError(t, err)
@@ -214,7 +214,7 @@ func TestCacheRemovesUnusedArchives(t *testing.T) {
 	}
 	for i, a := range archives {
 		_, err := os.Stat(filepath.Join(c.dir, a.SHA))
-		if i == 0 || i >= 4 { // when archive 7 was added, the newest unused archives 4, 5 and 6 were kept
+		if i == 0 || i >= 4 { // adding archive 7 kept 4, 5 and 6, the newest unused archives
 			require.NoError(t, err, i)
 		} else {
 			require.ErrorIs(t, err, fs.ErrNotExist, i)

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// stamp identifies the content of a file without reading the file. It contains the change time, which no program can
-// set.
+// stamp contains properties of a file that change when its content changes, so that a comparison need not read the
+// file. Programs cannot set the change time.
 type stamp struct {
 	Size    int64  `json:"size"`
 	Inode   uint64 `json:"inode"`
@@ -81,8 +81,8 @@ func (c *Cache) intact(sha string) bool {
 	return err == nil && maps.Equal(stamps, sealed)
 }
 
-// Suspect records that a program has run in the folder of an archive and may have changed files. If it has, the next
-// user of the archive gets a new folder.
+// Suspect records that a program has run in the folder of an archive and may have changed its files. The next Get
+// checks the files, and unpacks the archive again if they have changed.
 func (c *Cache) Suspect(sha string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +91,7 @@ func (c *Cache) Suspect(sha string) {
 	}
 }
 
-// confirm records that an archive is intact.
+// confirm records that the unpacked files of an archive are unchanged.
 func (c *Cache) confirm(sha string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

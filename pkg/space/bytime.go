@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// ByTime returns partition keys in the order of their periods. Keys with the same period are sorted as text. Keys that
-// the space cannot parse come first.
+// ByTime returns partition keys in the order of their periods. Keys with the same period are sorted as text. Keys
+// that do not belong to the space come first.
 func (s *Space) ByTime(keys []string) []string {
 	at := -1
 	if s != nil {

@@ -19,14 +19,14 @@ type TooManyError struct{ text string }
 // Error implements error.
 func (e *TooManyError) Error() string { return e.text }
 
-// Calendar holds the time, the zone data and the key sets. Together with the declaration of a space, they determine the
-// partitions of the space. In the zero Calendar every zone is UTC and every period has begun.
+// Calendar contains the time, the zone data and the key sets that, together with the declaration of a space,
+// determine the partitions of the space. In the zero Calendar, every zone is UTC and every period has begun.
 type Calendar struct {
 	// Now is the time of the request.
 	Now time.Time
-	// ReadsAt is the time of planning, if it is later than Now: a tick of a schedule may be planned late. A partition
-	// that reads all or the newest periods reads those that have begun at ReadsAt. The output is compared with all
-	// versions that are visible at planning, so a reader must not omit any of them.
+	// ReadsAt is the time of planning, if it is later than Now, because a tick of a schedule may be planned late. A
+	// partition that reads all or the newest periods reads those that have begun at ReadsAt. It must not omit any of
+	// them, because its output will be compared with all versions that are visible at planning.
 	ReadsAt time.Time
 	// Future allows a selection to contain declared periods that have not begun.
 	Future bool

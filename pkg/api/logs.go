@@ -46,7 +46,8 @@ func (s *server) readLog(ctx context.Context, runID, taskKey string, attempt int
 		return nil, err
 	}
 	row, err := engine.FindAttempt(rows, task, attempt)
-	if err == nil && readingOf(ctx).asOf != "" { // as_of only chooses the attempt; its newest rows are read
+	// as_of determines only which attempt is meant. The newest rows of this attempt are read.
+	if err == nil && readingOf(ctx).asOf != "" {
 		rows, task, row, err = s.newestAttempt(ctx, row)
 	}
 	if err != nil {

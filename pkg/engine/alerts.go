@@ -56,7 +56,7 @@ func OpenAlerts(s *state.State, now event.Time) ([]Alert, error) {
 	return open, nil
 }
 
-// AlertRule is a rule of the deployed release.
+// AlertRule is an alert rule of the deployed release.
 type AlertRule struct {
 	Name     string   `json:"rule"`
 	On       []string `json:"on"`
@@ -157,7 +157,7 @@ func (e *Engine) Alerts(ctx context.Context, limit int) (*Alerts, error) {
 	return AlertsOf(ctx, snap, limit, event.At(e.cfg.Clock.Now()))
 }
 
-// AlertsOf is [Engine.Alerts] for a snapshot.
+// AlertsOf is like [Engine.Alerts], but reads the given snapshot.
 func AlertsOf(ctx context.Context, snap *snapshot.Snapshot, limit int, now event.Time) (*Alerts, error) {
 	all := &Alerts{Revision: snap.Revision, Rules: AlertRules(snap.State, now)}
 	var err error

@@ -36,7 +36,7 @@ const (
 	AttentionBackfill AttentionKind = "BACKFILL_FAILED"
 	// AttentionError: a schedule has no next tick, or the run of its last tick could not be planned.
 	AttentionError AttentionKind = "SCHEDULE_ERROR"
-	// AttentionWaiting: a requested run could not be planned, and will be tried again.
+	// AttentionWaiting: a requested run could not be planned, and planning will be tried again.
 	AttentionWaiting AttentionKind = "REQUEST_WAITING"
 	// AttentionUndeliverable: notifications of the last day could not be sent to a channel.
 	AttentionUndeliverable AttentionKind = "UNDELIVERABLE"
@@ -57,7 +57,7 @@ type Attention struct {
 	Subject  string     `json:"subject"`
 	Since    event.Time `json:"since"`
 	Headline string     `json:"headline"`
-	// Count is the number of partitions, outputs or messages.
+	// Count is the number of affected partitions, outputs or messages.
 	Count int64 `json:"count"`
 	// Partitions are the first affected partitions, as selections: "date=2025-01-15".
 	Partitions []string `json:"partitions,omitempty"`
@@ -190,7 +190,8 @@ func (f *finder) failed(ctx context.Context, snap *snapshot.Snapshot, now event.
 	return err
 }
 
-// inQuarantine reports whether the output of a partition of a failed task waits for a decision.
+// inQuarantine reports whether a failed task has put its output for a partition into quarantine, where the output
+// waits for a decision.
 func (f *finder) inQuarantine(t *state.Task, partition string) (found bool) {
 	f.s.CandidatesOf(t.AssetKey, partition, func(c *state.Candidate) bool {
 		found = c.State == state.CandidatePending && c.RunID == t.RunID
@@ -290,7 +291,7 @@ func (f *finder) schedules() {
 	}
 }
 
-// requests adds an item for each requested run that could not be planned and will be tried again.
+// requests adds an item for each requested run that could not be planned and whose planning will be tried again.
 func (f *finder) requests() {
 	for row := range f.s.Requests.All {
 		if row.State != state.RequestWaiting || row.ErrorCode == "" {

@@ -209,7 +209,7 @@ func stopAt(text string, total int) (int64, error) {
 	return int64(n), nil
 }
 
-// chooseCells returns the partitions of a backfill.
+// chooseCells chooses the partitions that a backfill materializes.
 func chooseCells(ctx context.Context, snap *snapshot.Snapshot, r *BackfillRequest, now time.Time) (*plan.Choice, []string, error) {
 	r.Plan.Calendar = view.Calendar(snap.State, now)
 	if r.Need == "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Backfill is a backfill with the numbers of its partitions in each state.
+// Backfill is a backfill with the number of its partitions in each state.
 type Backfill struct {
 	ID          string              `json:"backfill_id"`
 	State       state.BackfillState `json:"state"`

@@ -172,7 +172,7 @@ func (e *Engine) Promises(ctx context.Context) ([]Promise, error) {
 	return e.PromisesAt(ctx, snap, e.cfg.Clock.Now())
 }
 
-// PromisesAt is [Engine.Promises] for a snapshot and a time.
+// PromisesAt is like [Engine.Promises], but reads the given snapshot, and judges it at the given time.
 func (e *Engine) PromisesAt(ctx context.Context, snap *snapshot.Snapshot, now time.Time) ([]Promise, error) {
 	return PromisesOf(ctx, snap, func(sha string) ([]plan.Asset, error) {
 		_, code, err := e.ReadRelease(ctx, sha)
@@ -183,7 +183,7 @@ func (e *Engine) PromisesAt(ctx context.Context, snap *snapshot.Snapshot, now ti
 	}, now)
 }
 
-// PromisesOf is [Engine.Promises] for a snapshot. read returns the assets of a release.
+// PromisesOf is like [Engine.Promises], but reads the given snapshot. read returns the assets of a release.
 func PromisesOf(ctx context.Context, snap *snapshot.Snapshot, read func(sha string) ([]plan.Asset, error), now time.Time) ([]Promise, error) {
 	all := []Promise{}
 	if snap.State.Promises.Len() == 0 {

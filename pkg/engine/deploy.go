@@ -173,7 +173,7 @@ func (e *Engine) Deployments(ctx context.Context, limit int) ([]Deployment, erro
 	return ListDeployments(ctx, snap, limit)
 }
 
-// ListDeployments is [Engine.Deployments] for a snapshot.
+// ListDeployments is like [Engine.Deployments], but reads the given snapshot.
 func ListDeployments(ctx context.Context, snap *snapshot.Snapshot, limit int) ([]Deployment, error) {
 	rows, err := snap.Deployments(ctx)
 	if err != nil {

@@ -107,8 +107,8 @@ func (e *Engine) CatchUp(ctx context.Context) (compactor.Result, error) {
 	return e.cfg.Compactor.Compact(ctx, compactor.Request{Barrier: true})
 }
 
-// ErrDurable reports that a call failed after its events were written to the ledger, but before they were folded. A
-// process folds them later.
+// ErrDurable reports that a call failed after its events were written to the ledger, but before they were folded. The
+// events will be folded later.
 var ErrDurable = errors.New("which is durable and will be folded")
 
 // append appends events as one group and waits until they are folded. It returns a snapshot that contains them, and the

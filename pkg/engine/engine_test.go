@@ -126,7 +126,7 @@ func (w *fixture) report(payloads ...event.Payload) {
 	}
 }
 
-// fireTimers reports that every timer of the domain has fired on time.
+// fireTimers appends a report for each timer of the domain: the timer has fired at its planned time.
 func (w *fixture) fireTimers() {
 	w.t.Helper()
 	for timer := range w.state().Timers.All {

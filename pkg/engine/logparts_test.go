@@ -33,8 +33,8 @@ func (p *partsOfLog) put(nonce, text string) {
 	require.NoError(p.t, err)
 }
 
-// next checks the next text that the reader returns, and whether it comes from another execution than the previous
-// text.
+// next checks the next text that the reader returns, and whether the reader has switched to another execution for
+// this text.
 func (p *partsOfLog) next(want string, restarted bool) {
 	p.t.Helper()
 	text, err := p.reader.Next(p.t.Context(), p.store, "a.log")

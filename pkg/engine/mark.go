@@ -151,7 +151,7 @@ func (e *Engine) markFilter(
 	}, nil
 }
 
-// newMarks counts the outputs that are not marked yet.
+// newMarks counts the outputs that have no mark yet.
 func newMarks(s *state.State, rows []*state.Partition) (n int) {
 	for _, row := range rows {
 		if s.MarkOf(row) == nil {

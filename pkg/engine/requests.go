@@ -231,7 +231,7 @@ func (e *Engine) AdvanceCalendar(ctx context.Context, items []event.CalendarItem
 	return nil
 }
 
-// DefineSchedules changes the schedules of the state.
+// DefineSchedules appends an event that changes the schedules of the domain, and waits until it is folded.
 func (e *Engine) DefineSchedules(ctx context.Context, p *event.SchedulesDefined) error {
 	if _, _, err := e.append(ctx, "", p); err != nil {
 		return fmt.Errorf("define schedules: %w", err)

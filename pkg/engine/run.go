@@ -240,8 +240,8 @@ func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.
 	return attach(ctx, snap, owner, p.Fingerprint)
 }
 
-// Triggered returns the run of an earlier request with a run key, if there is one and the key has not expired. It is
-// [ErrConflict] if the earlier request had another fingerprint.
+// Triggered returns the run of an earlier request with the same run key, if there is one and the key has not expired.
+// The error is [ErrConflict] if the earlier request had another fingerprint.
 func (e *Engine) Triggered(ctx context.Context, key, fingerprint string) (handle RunHandle, found bool, err error) {
 	snap, err := e.Current(ctx)
 	if err != nil {

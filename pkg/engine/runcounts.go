@@ -23,8 +23,8 @@ type RunHour struct {
 	Runs map[string]int32 `json:"runs"` // by state
 }
 
-// CountRuns counts the runs that were requested in the hours before a time. It examines about as many closed runs as
-// most allows, beginning with the newest.
+// CountRuns counts the runs that were requested in the hours before a time. most is the approximate maximum number of
+// closed runs that CountRuns examines, beginning with the newest.
 func CountRuns(ctx context.Context, snap *snapshot.Snapshot, to time.Time, hours, most int) (RunCounts, error) {
 	from := to.Add(-time.Duration(hours) * time.Hour)
 	counts := RunCounts{Hours: make([]RunHour, hours), CountedFrom: event.At(from)}
@@ -35,7 +35,7 @@ func CountRuns(ctx context.Context, snap *snapshot.Snapshot, to time.Time, hours
 		Since: ids.AtTime(from), Before: ids.AtTime(to), Most: most,
 		Match: func(r snapshot.RunHead) bool {
 			counts.Hours[(to.Sub(ids.Time(r.RunID))-1)/time.Hour].Runs[string(r.State)]++
-			return false // the rows are not needed
+			return false // count the run, but do not return its row
 		},
 	})
 	if page.Next != "" { // older runs were not examined

@@ -148,7 +148,7 @@ func (s *scale) settle() {
 	}
 }
 
-// put writes the row of a partition as the fold does.
+// put writes the row of a partition in the same way as the fold.
 func (s *scale) put(a *plan.Asset, key ids.Partition, run string) {
 	s.State.FoldSeq++
 	task := ids.TaskKey(a.Key, key)

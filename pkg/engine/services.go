@@ -49,7 +49,7 @@ func (s Services) Compact(ctx context.Context, r compactor.Request) (compactor.R
 		return result, err
 	}
 	// The caller may lack the permission to create wakeups. Compact returns that error only if the entries are not
-	// folded before giveUp.
+	// folded within giveUp.
 	marked := wakeup.Create(ctx, s.Store, wakeup.Wakeup{At: wakeup.Minute(event.At(s.Clock.Now())), Domain: s.Domain})
 	result, waited, err = s.wait(ctx, r, giveUp-delay)
 	if waited {

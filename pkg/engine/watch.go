@@ -94,7 +94,7 @@ func (w *watcher) position() Position {
 
 func (w *watcher) last() int64 { return w.position().Revision }
 
-// start sets from to the manifest of the position.
+// start sets w.from to the manifest of the position.
 func (w *watcher) start(ctx context.Context, after Position) error {
 	if after.Revision > 0 {
 		m, err := w.e.cfg.Manifests.LoadAt(ctx, after.Revision)

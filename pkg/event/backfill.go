@@ -172,7 +172,7 @@ func (c *checker) backfillCreated(p *BackfillCreated) {
 	}
 }
 
-// stages checks which chunks start a stage.
+// stages checks the list of the chunks that start a stage.
 func (c *checker) stages(p *BackfillCreated) {
 	last := int32(0)
 	for i, chunk := range p.Stages {

@@ -46,7 +46,7 @@ func (e *DecodeError) Error() string {
 	return "event " + e.EventID + " rejected: " + e.Reason + ": " + e.Detail
 }
 
-// refusal returns a [DecodeError] with a bounded detail.
+// refusal returns a [DecodeError], and truncates its detail if it is too long.
 func refusal(reason, format string, args ...any) *DecodeError {
 	detail := fmt.Sprintf(format, args...)
 	if len(detail) > maxDetail {

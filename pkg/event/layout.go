@@ -101,7 +101,7 @@ func at(path string, err error) error {
 	return &misplaced{path + "." + inner.path, inner.err}
 }
 
-// object fills the struct v.
+// object decodes the members of a JSON object into the struct v.
 func (set layoutSet) object(v reflect.Value, fields members) error {
 	for i := range set[v.Type()] {
 		f := &set[v.Type()][i]

@@ -71,7 +71,7 @@ type tarjan struct {
 	knots      [][]int
 }
 
-// frame is a visit in progress: a node and the number of edges already followed.
+// frame is a visit in progress: a node, and the number of its edges that were already followed.
 type frame struct{ node, edge int }
 
 func (t *tarjan) visit(root int) {

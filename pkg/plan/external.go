@@ -64,7 +64,7 @@ var SecretTypes = map[string][]string{
 	"http": {"bearer_token"},
 }
 
-// Uses returns the extension with the given name that a query uses, or nil.
+// Uses returns the extension with the given name, or nil if the query does not use it.
 func (w *Work) Uses(extension string) *External {
 	for i := range w.External {
 		if w.External[i].Extension == extension {

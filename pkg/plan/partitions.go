@@ -73,7 +73,7 @@ type Readers struct {
 	known    map[[2]ids.AssetKey]*space.Reader
 }
 
-// Readers returns the reads of a graph's assets at the time of a calendar.
+// Readers returns a [Readers] for the assets of the graph, at the time of the calendar c.
 func (g *Graph) Readers(c Calendar) *Readers {
 	return &Readers{graph: g, calendar: c, known: map[[2]ids.AssetKey]*space.Reader{}}
 }

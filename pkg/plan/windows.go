@@ -68,8 +68,8 @@ func (w Windows) Clip(partitions ...string) (Clip, error) {
 	return clip, nil
 }
 
-// Code returns the fingerprint that a task records, if code is the fingerprint of its asset and clip says which windows
-// of its partitions are cut off.
+// Code returns the fingerprint that a task records. code is the fingerprint of the task's asset, and clip says which
+// windows of the task's partitions are cut off.
 func (w Windows) Code(code string, clip Clip) string {
 	if code == "" || clip == 0 {
 		return code
@@ -88,9 +88,9 @@ func (w Windows) Code(code string, clip Clip) string {
 	return hex.EncodeToString(hash.Sum(nil))[:len(code)]
 }
 
-// Codes returns a list of fingerprints for each value of [Clip]: those that the task of a partition with this clip
-// may have recorded, if code is the fingerprint of the asset. A list may contain several fingerprints, because the
-// recorded fingerprint depends on the clips of all partitions of the batch.
+// Codes returns a list of fingerprints for each value of [Clip]. The list contains the fingerprints that the task of
+// a partition with this clip may have recorded. code is the fingerprint of the asset. A list may contain several
+// fingerprints, because the recorded fingerprint depends on the clips of all partitions of the batch.
 func (w Windows) Codes(code string) [][]string {
 	if len(w) == 0 {
 		return [][]string{{code}} // Clip returns 0 for all partitions

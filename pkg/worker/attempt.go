@@ -209,8 +209,8 @@ func (a *attempt) start(ctx context.Context) int {
 	return http.StatusOK
 }
 
-// reportStart reports the start, retries until the given time, and renews the URLs from the
-// response. If the start was accepted before, it does nothing.
+// reportStart reports the start, retries until the given time, and takes new URLs from the response. If the start was
+// accepted before, it does nothing.
 func (a *attempt) reportStart(ctx context.Context, until event.Time) (status int, err error) {
 	a.startMu.Lock()
 	defer a.startMu.Unlock()

@@ -194,7 +194,7 @@ func (r *checkRun) limited(ctx context.Context, c *quality.Check, do func(contex
 	return err
 }
 
-// one executes a check.
+// one executes one check.
 func (r *checkRun) one(ctx context.Context, c *quality.Check) (event.CheckResult, error) {
 	switch {
 	case r.w.cfg.Checker != nil:

@@ -146,7 +146,7 @@ func (a *attempt) layOut(ctx context.Context, t *work, in *input) error {
 }
 
 // link creates links to the part's files. It names the links to Parquet files {partition}.parquet,
-// {partition}~2.parquet and so on. Links to other files have the names of these files, in a folder of the partition.
+// {partition}~2.parquet and so on. A link to another file keeps the name of the file, in a folder of the partition.
 // Two links never get the same name, because the names of partitions contain neither ~ nor %2E. Only link adds these
 // characters.
 func (p *part) link(dir string) error {

@@ -14,7 +14,7 @@ import (
 // ExtensionSuffix is the suffix of the names of extension files.
 const ExtensionSuffix = ".duckdb_extension"
 
-// ExtensionOfFile returns the extension that a file name stands for, or "" if Servo does not support it.
+// ExtensionOfFile returns the extension to which a file name belongs, or "" if Servo supports no such extension.
 func ExtensionOfFile(path string) string {
 	name, found := strings.CutSuffix(filepath.Base(path), ExtensionSuffix)
 	for extension, known := range fileNames {

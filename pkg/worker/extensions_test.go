@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// A query without uses has no access to the network. Its error names the field that it needs.
+// A query has no network access if its asset does not set uses. The error of such a query says what to add to uses.
 func TestQueryWithoutUsesSaysWhatToAdd(t *testing.T) {
 	for text, want := range map[string]string{
 		"FROM read_xlsx('data/x.xlsx')":                      "excel",

@@ -144,7 +144,7 @@ func (w *Worker) builtinFunctions(ctx context.Context, d *database) (map[string]
 	return names, err
 }
 
-// loadExtensions loads files of extensions, and returns the names of the functions that are not in builtin.
+// loadExtensions loads files of extensions, and returns the names of the functions that they add to those in builtin.
 func (d *database) loadExtensions(ctx context.Context, external []plan.External, files []string, builtin map[string]bool) (added []string, err error) {
 	if _, err := d.exec(ctx, "SET allow_persistent_secrets = false"); err != nil { // these are secrets of the worker's user
 		return nil, sqlFailure(fmt.Errorf("prepare the query: %w", err))

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// denied is something in a query that its asset may not read.
+// denied describes a URL or a function that a query names but must not use.
 type denied struct {
 	at      int // the offset in the query as written; -1: unknown
 	message string

@@ -82,7 +82,7 @@ func fail(code, category string, err error) error {
 	return &failure{code, categoryOf(code, category), true, err}
 }
 
-// categoryOf returns the category of a code, or the given one if the code has none.
+// categoryOf returns the fixed category of a code, or the given category if the code has none.
 func categoryOf(code, category string) string { return cmp.Or(event.CategoryOf(code), category) }
 
 // These are the reasons to stop an execution. Its context ends with one of them as its cause.

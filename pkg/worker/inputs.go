@@ -48,7 +48,7 @@ type part struct {
 	paths []string
 }
 
-// isParquet reports whether an output file contains rows.
+// isParquet reports whether an output file is a Parquet file.
 func isParquet(name string) bool { return strings.HasSuffix(name, ".parquet") }
 
 // parquet returns the local paths of the input's Parquet files, except those that merged files replace.
@@ -114,7 +114,7 @@ func (p *part) hasTextRows() bool {
 	return false
 }
 
-// withoutParquet returns the error for an input that has no Parquet files. names are the files that it has.
+// withoutParquet returns the error for an input that has no Parquet files. names are the names of the input's files.
 func (in *input) withoutParquet(label string, names []string) error {
 	const write = "its command must write files that end in .parquet to SERVO_OUTPUT"
 	if len(names) == 0 {
@@ -156,7 +156,7 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 			group.Go(func() error {
 				upstream := items[i].TaskKey
 				if upstream != "" && failed(upstream) {
-					return nil // the trigger rule allows it
+					return nil // the trigger rule allows the task to run without this input
 				}
 				var err error
 				in.parts[i], err = a.upstream(groupCtx, t.plan, asset, &items[i])
@@ -178,8 +178,8 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 }
 
 // guessed decides from the commit marker whether to read the output of an upstream, if the dispatcher does not say
-// whether the upstream succeeded. Without a marker, it did not. A worker that runs no checks may have committed the
-// output; then the marker does not show whether the checks have passed.
+// whether the upstream succeeded. If there is no marker, the upstream did not succeed. If a worker that runs no
+// checks has committed the output, the marker does not show whether the checks pass.
 func guessed(checks []quality.Check, p *part, upstream string, err error) error {
 	switch {
 	case errors.Is(err, blob.ErrNotFound):

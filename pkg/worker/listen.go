@@ -35,7 +35,7 @@ func (w *Worker) Serve(ctx context.Context, listener net.Listener) error {
 	_ = server.Shutdown(drain) // lets the server answer open deliveries, if there is time
 	err = errors.Join(err, closed, server.Close())
 	if ctx.Err() != nil && closed == nil {
-		return nil // the caller has requested the shutdown, and it was clean
+		return nil // the caller has requested the shutdown, and all tasks have ended
 	}
 	return err
 }

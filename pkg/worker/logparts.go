@@ -30,10 +30,10 @@ type logParts struct {
 	a      *attempt
 	mask   *secret.Mask   // a copy, because the command of a check replaces the mask of the attempt
 	masked *secret.Writer // writes to text
-	text   bytes.Buffer   // the part that is not complete, with secrets masked; the store may contain an earlier state of it
+	text   bytes.Buffer   // the incomplete part, with secrets masked; the store may contain an earlier state of this part
 	at     int64          // the offset of the next text in the log
 	begin  int64          // the offset of the part in the log
-	number int            // the number of the part that is not complete
+	number int            // the number of the incomplete part
 	// first is the number of the first part after the beginning of the log. oldest is the number of the oldest of these
 	// parts that still exists. sizes are the sizes of the complete parts from oldest on, and kept is the sum of these
 	// sizes.

@@ -47,7 +47,7 @@ type Merger struct {
 	Write MergeWrite
 }
 
-// MergeSettings say how a worker merges small outputs.
+// MergeSettings determines how a worker merges small outputs.
 type MergeSettings struct {
 	// Limits decide what is merged and read. Zero: [merged.Usual].
 	Limits merged.Limits
@@ -414,7 +414,7 @@ const (
 	// mergeGrace is how long a worker that is closing continues to write a merged file. Without this time, a process
 	// that ends after its run would never finish one.
 	mergeGrace = 4 * time.Second
-	// mergeRetry is how long a worker waits before it tries again to merge the outputs of an asset after a failure.
+	// mergeRetry is how long a worker waits after a failed merge before it merges outputs of the same asset again.
 	mergeRetry = time.Hour
 )
 

@@ -22,7 +22,7 @@ import (
 // The view of the input has the same rows in the same order, and the same columns. If this is not certain, or if
 // anything goes wrong, the query reads the single files.
 
-// mergedRun is a run of parts that are read from a merged file.
+// mergedRun is a sequence of adjacent parts that are read from one merged file.
 type mergedRun struct {
 	from, to int // positions in input.parts
 	first    int // the position of the first part in file.Cells
@@ -314,7 +314,7 @@ func (a *attempt) mergedView(ctx context.Context, d *database, t *work, in *inpu
 	return "SELECT " + strings.Join(names, ", ") + " FROM (" + strings.Join(queries, "\nUNION ALL BY NAME\n") + ")", files, nil
 }
 
-// query returns a query for the rows of the run.
+// query returns a query for the rows of the sequence.
 func (r *mergedRun) query() string {
 	columns := make([]string, 0, len(r.file.Columns)+len(r.columns))
 	for _, c := range r.file.Columns {
@@ -348,7 +348,8 @@ func (s *mergedSet) only(keep func(*merged.File) bool) *mergedSet {
 	return some
 }
 
-// loadMerged loads the descriptions of the merged files that may contain some of the outputs. known caches them.
+// loadMerged loads the descriptions of the merged files that may contain some of the outputs. It caches the
+// descriptions in known.
 func loadMerged(ctx context.Context, store blob.Store, prefix string, read []merged.Candidate, known *cache[*merged.File]) (*mergedSet, error) {
 	index, _, _, err := merged.Load(ctx, store, prefix)
 	if err != nil {

@@ -336,7 +336,8 @@ func TestExecutorReadsRowsOfMergedFiles(t *testing.T) {
 	require.FileExists(t, rows[1].Files[0].Path)
 }
 
-// The runs of a merged file end before a replaced output and begin after it.
+// If an output in the middle of a merged file was replaced, a query reads only the rows before and after it from the
+// merged file.
 func TestQueryReadsOnlyCurrentCellsOfMergedFiles(t *testing.T) {
 	w := newManySmall(t, nil, 70)
 	w.write("SELECT 1 AS x", w.all()...)

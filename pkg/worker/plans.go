@@ -24,7 +24,8 @@ type work struct {
 	plan *loadedPlan
 	task *plan.Task
 	root string
-	// unpacked means that root contains the unpacked files of the release, which nobody edits.
+	// unpacked means that root contains the unpacked files of a release. Unlike a project's folder, nobody edits these
+	// files.
 	unpacked bool
 }
 

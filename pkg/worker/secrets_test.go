@@ -18,7 +18,7 @@ import (
 
 const canary = "hunter2-canary"
 
-// vault resolves every reference to the canary, except the references listed below.
+// vault returns the canary as the value of every reference, except for the references listed below.
 type vault struct{ asked atomic.Int64 }
 
 func (v *vault) resolve(_ context.Context, reference string) (string, error) {

@@ -59,7 +59,7 @@ type job struct {
 // answer is the response to a delivery.
 type answer struct {
 	status int
-	// report is the end of the attempt, if the response contains it.
+	// report is the report of the attempt's end, if the response contains it.
 	report []byte
 }
 

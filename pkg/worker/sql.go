@@ -108,8 +108,8 @@ func (a *attempt) executeOnce(
 	return made, used, err
 }
 
-// executeWith fetches the inputs and executes the task's query. retried means that the query is executed again after
-// a failure, so its error is not written to the log.
+// executeWith fetches the inputs and executes the task's query. retried means that a failed query will be executed
+// again, so its error is not written to the log.
 func (a *attempt) executeWith(ctx context.Context, d *database, t *work, inputs []input, retried bool) ([]outputFile, error) {
 	query, err := d.resolvePaths(ctx, strings.TrimRight(t.SQL, "; \t\r\n"), t.root, t.plan.Sources[t.task.AssetKey])
 	if err != nil {
@@ -167,8 +167,8 @@ func (d *database) copyTo(ctx context.Context, t *work, query *resolvedQuery, ta
 	return d.storeResult(ctx, t, query, storing{before: "COPY (", after: "\n) TO " + quote(target) + " (FORMAT parquet, COMPRESSION zstd)"})
 }
 
-// storing has the text before and after a query that turns the query into a statement that stores the result. check
-// may reject the columns of the result.
+// storing contains the texts before and after a query. They turn the query into a statement that stores its result.
+// check may reject the columns of the result.
 type storing struct {
 	before, after string
 	check         func([]resultColumn) error

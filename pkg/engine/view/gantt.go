@@ -305,7 +305,7 @@ func (d *drawing) end(t *state.Task) event.Time {
 }
 
 // criticalPath returns the critical path of the run. The path ends with the task that ended last. The predecessor of
-// each task is the upstream of this task that ended last. It omits groups.
+// each task is the upstream of this task that ended last. Group nodes are not part of the path.
 func (d *drawing) criticalPath() []*state.Task {
 	var last *state.Task
 	for _, t := range d.tasks {

@@ -181,7 +181,7 @@ func (x *PartitionExplanation) headline() string {
 	return "is fresh: its code is current, and nothing that it read is newer"
 }
 
-// Name returns the name of the partition and the number of the others.
+// Name returns the name of the partition and, if there are others in the same situation, their number.
 func (u UpstreamPartition) Name() string {
 	if u.More > 0 {
 		return fmt.Sprintf("%s (and %d more)", ids.ReadableKey(u.Partition), u.More)

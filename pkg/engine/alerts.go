@@ -23,7 +23,7 @@ type Alert struct {
 	// More is the number of parts that Items does not list.
 	Items     []string   `json:"items,omitempty"`
 	More      int64      `json:"more,omitempty"`
-	Count     int64      `json:"count"` // the number of transitions since the alert was opened
+	Count     int64      `json:"count"` // how often the subject has changed to a bad state since the alert was opened
 	Muted     bool       `json:"muted,omitempty"`
 	FirstAt   event.Time `json:"first_at"`
 	LastAt    event.Time `json:"last_at"`

@@ -358,7 +358,8 @@ func (f *finder) tooOld() {
 func (f *finder) has(asset string) bool { return f.assets == nil || f.assets[asset] != nil }
 
 // backfills adds an item for each backfill that is paused, and for each backfill that has skipped partitions and
-// ended in the last week. Failed partitions have items of their own until they are materialized.
+// ended in the last week. It does not report failed partitions, because these have items of their own until they are
+// materialized.
 func (f *finder) backfills(now event.Time) error {
 	for row := range f.s.Backfills.All {
 		if row.State != state.BackfillFailed || row.Skipped == 0 || now.Sub(row.EndedAt) > failedBackfillSpan {

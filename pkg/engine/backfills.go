@@ -27,9 +27,9 @@ import (
 const (
 	// BackfillPriority is the priority of the tasks of a backfill. It is low, so that other tasks are admitted first.
 	BackfillPriority = -100
-	// BackfillParallel is how many chunks run at once.
+	// BackfillParallel is the default number of chunks that run at once.
 	BackfillParallel = 3
-	// BackfillStop is the share of failed partitions at which a backfill pauses.
+	// BackfillStop is the default share of failed partitions at which a backfill pauses.
 	BackfillStop = "10%"
 )
 
@@ -133,8 +133,8 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 // created.
 const maxChecked = 200_000
 
-// checkInputs warns of partitions that cannot run because an input does not exist and is not selected. It returns an
-// error if no partition can run.
+// checkInputs warns of partitions that cannot run, because an input does not exist and the backfill does not
+// materialize it. It returns an error if no partition can run.
 func (p *PlannedBackfill) checkInputs(
 	ctx context.Context, snap *snapshot.Snapshot, r BackfillRequest, selected map[ids.AssetKey][]string, now time.Time,
 ) error {

@@ -158,7 +158,7 @@ func FindChangedChunks(d *backfill.Document, releases ...[]plan.Asset) ChangedCh
 		d.Each(func(chunk int32, name string, partitions []string) bool {
 			if err := changedDefinition(known[name], name, partitions); err != nil {
 				err = &DefinitionError{fmt.Errorf("%w: deploy the earlier definition and resume the backfill, or cancel it", err)}
-				if other := changed[chunk]; other == nil || err.Error() < other.Error() { // choose the same error in every process
+				if other := changed[chunk]; other == nil || err.Error() < other.Error() { // so every process reports the same error
 					changed[chunk] = err
 				}
 			}

@@ -222,7 +222,7 @@ type risk struct {
 	snap       *snapshot.Snapshot
 	assets     []plan.Asset
 	evaluation *staleness.Evaluation
-	needs      map[ids.AssetKey]time.Duration // the duration of the longest chain of assets that must run
+	needs      map[ids.AssetKey]time.Duration // by asset: the duration of the longest chain of assets that must run
 	took       map[string]time.Duration
 	now        time.Time
 }

@@ -125,7 +125,7 @@ func (s *scale) fill() (rows int) {
 		}
 		s.publish()
 		s.Pass(3 * time.Hour)
-		s.fold() // this publish includes the new base, which omits the rows
+		s.fold() // the revision of this fold contains the new base, which omits the rows
 	}
 	require.Positive(s.t, version)
 	s.settle()

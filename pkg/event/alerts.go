@@ -8,7 +8,7 @@ import (
 // Limits of alerts.
 const (
 	MaxAlertRules    = 1000      // rules of a deployment
-	MaxAlertBytes    = 256 << 10 // bytes of names of assets in the rules of a deployment
+	MaxAlertBytes    = 256 << 10 // bytes of asset names in the rules of a deployment
 	MaxAlertChannels = 20        // channels of a rule
 	MaxAlertGroupSec = 7 * 24 * 3600
 )

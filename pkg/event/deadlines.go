@@ -58,7 +58,7 @@ const (
 // JudgedDeadline is a verdict about one deadline of an asset, and its next deadline.
 type JudgedDeadline struct {
 	Asset   string `json:"asset"`
-	Version string `json:"version"` // the version of the definition that was read
+	Version string `json:"version"` // the version of the definition that the automator read
 	// Period is the value of the time dimension, and DueAt is its deadline. Both are copied from the row of the asset.
 	// If the row has no deadline yet, Period, DueAt and Verdict are empty.
 	Period  string `json:"period,omitempty"`

@@ -112,7 +112,7 @@ type TaskDef struct {
 	TriggerRule string   `json:"trigger_rule,omitempty"` // default "all_success"
 	WorkerQueue string   `json:"worker_queue,omitempty"` // default "default"
 	Pool        string   `json:"pool,omitempty"`
-	Priority    int32    `json:"priority,omitempty"` // greater runs first
+	Priority    int32    `json:"priority,omitempty"` // a task of greater priority starts first
 
 	// Output is OutputNone for a task that leaves no files and thus no commit marker.
 	Output string `json:"output,omitempty"`

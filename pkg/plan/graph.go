@@ -12,9 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Graph is a set of assets and their dependencies. Its keys are unique and every dependency is an asset. It may have
-// cycles; see [Graph.Cycles]. The graph has no edge from an asset to itself, even if the asset reads its own earlier
-// partitions.
+// Graph is a set of assets and their dependencies. Its keys are unique, and every dependency is an asset of the
+// graph. It may have cycles; see [Graph.Cycles]. The graph has no edge from an asset to itself, even if the asset
+// reads its own earlier partitions.
 type Graph struct {
 	assets     []Asset // sorted by key
 	index      map[ids.AssetKey]int

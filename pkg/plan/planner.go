@@ -126,7 +126,7 @@ func Build(r Request) (*Plan, error) {
 		return nil, fmt.Errorf("no partition is selected: a range without an end selects only periods that have ended: name the partitions, or write %s", r.Form.Select("today"))
 	case len(b.plan.Tasks) == 0:
 		return nil, fmt.Errorf("no selected asset can be materialized (%s): their files have problems: run `servo validate`", someOf(b.plan.LeftOut))
-	case len(b.plan.Tasks) > MaxTasks: // counting the group nodes
+	case len(b.plan.Tasks) > MaxTasks: // including the group nodes
 		return nil, b.tooMany()
 	}
 	if more := b.warnings - len(b.plan.Warnings); more > 0 {

@@ -79,7 +79,7 @@ func TestI21RetryOmitsReadersOfDroppedTask(t *testing.T) {
 			group("order", event.RuleAllDone, "t/u"), task("t/after", rule, "order"),
 		}
 		tasks[1].RequireQuality = []string{"t/x"}
-		for _, without := range []int{4, 6, 8} { // these tasks do not read t/u, or t/u has no files for them
+		for _, without := range []int{4, 6, 8} { // these tasks read nothing of t/u
 			tasks[without].Inputs = nil
 		}
 		p := &plan.Plan{SchemaVersion: plan.SchemaVersion, Root: "/p", Assets: map[string]plan.Work{}, Tasks: tasks}

@@ -222,7 +222,7 @@ func (a *attempt) copyBatch(ctx context.Context, d *database, t *work, query *re
 	return made, rows, nil
 }
 
-// createBatch creates a table with the rows of the query, and with the position of the partition of each row.
+// createBatch creates a table with the rows of the query and, for each row, the position of its partition.
 func (d *database) createBatch(ctx context.Context, t *work, query *resolvedQuery, cells []ids.Partition) error {
 	dimensions := cells[0].Dimensions()
 	var values, on, names strings.Builder

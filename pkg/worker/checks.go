@@ -363,7 +363,7 @@ func (r *checkRun) sql(ctx context.Context, c *quality.Check) (event.CheckResult
 	return result, nil
 }
 
-// scan executes a query with one row and one column.
+// scan executes a query whose result has one row and one column.
 func (r *checkRun) scan(ctx context.Context, query string, to any) error {
 	if err := r.db.conn.QueryRowContext(ctx, query).Scan(to); err != nil {
 		return r.explainMemory(sqlFailure(err))

@@ -329,7 +329,7 @@ func TestBrokenCheckIsRetriedAtItsSeverity(t *testing.T) {
 	}
 	for _, c := range []struct {
 		check     quality.Check
-		attempt   int32 // the attempt, out of 3
+		attempt   int32 // the number of the attempt; there are at most 3
 		outcome   event.Outcome
 		retryable bool
 	}{

@@ -32,7 +32,7 @@ type ExtensionFile struct {
 	DuckDB, Version string
 }
 
-// An extension's file ends with eight fields of 32 bytes, the last one first, and the signature.
+// An extension's file ends with eight fields of 32 bytes, in reverse order, followed by the signature.
 const (
 	footerField     = 32
 	footerFields    = 8

@@ -153,7 +153,7 @@ func TestLogPartsSurviveKilledWorkerAndFailedWrites(t *testing.T) {
 func TestSilentExecutionDeletesPartsOfKilledWorker(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
-		answer int // the answer to the report of the end
+		answer int // the status of the response to the report of the end
 		kept   int
 	}{
 		"succeeded": {`echo x > $SERVO_OUTPUT/x`, http.StatusOK, 0},

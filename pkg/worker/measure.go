@@ -8,7 +8,7 @@ import (
 	"github.com/duckdb/duckdb-go/v2"
 )
 
-// profiling are the settings with which DuckDB measures the CPU time of statements.
+// profiling contains the settings with which DuckDB measures the CPU time of statements.
 const profiling = `SET enable_profiling = 'no_output'; SET custom_profiling_settings = '{"CPU_TIME": "true"}'`
 
 // measure records the time, CPU time and memory of the execution of a task. The report of the end contains these

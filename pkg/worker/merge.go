@@ -438,7 +438,7 @@ func (a *attempt) mergeInputs() {
 	select {
 	case w.slots <- struct{}{}:
 	default:
-		return // a later query merges them
+		return // a later task that reads these files merges them
 	}
 	defer func() { <-w.slots }()
 	ctx, cancel := context.WithCancel(w.ctx)

@@ -135,8 +135,8 @@ func (m *mergedReader) open(ctx context.Context) error {
 	return err
 }
 
-// hasKeys reports whether a merged file has the values of all partition columns that its outputs do not have. These
-// values are missing if the file is older than a change of the asset's partitions.
+// hasKeys reports whether a merged file has the values of all partition columns that the files of its outputs lack.
+// These values are missing if the file is older than a change of the asset's partitions.
 func hasKeys(f *merged.File, columns []space.Column) bool {
 	names := make([]string, len(f.Columns))
 	for i := range f.Columns {
@@ -330,7 +330,7 @@ func (r *mergedRun) query() string {
 	return query
 }
 
-// mergedSet are merged files with their descriptions.
+// mergedSet contains merged files with their descriptions.
 type mergedSet struct {
 	entries []merged.Entry
 	files   []*merged.File

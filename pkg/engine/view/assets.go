@@ -57,7 +57,7 @@ func AssetOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar) (Asset, err
 }
 
 // declared yields the rows of the materialized partitions that an asset declares. If the asset has problems, the
-// declaration may be unknown, so declared yields all of them.
+// declaration may be unknown, so declared yields all rows.
 func declared(rows PartitionRows, asset *plan.Asset, c plan.Calendar) PartitionRows {
 	return func(yield func(*state.Partition, error) bool) {
 		members, err := c.Members(asset.Partitions)

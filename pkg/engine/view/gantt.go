@@ -117,8 +117,8 @@ type drawing struct {
 	from, to event.Time
 	pixel    time.Duration
 
-	tasks     []*state.Task               // in the order of their keys, without groups
-	all       map[string]*state.Task      // with groups
+	tasks     []*state.Task               // sorted by key, without group nodes
+	all       map[string]*state.Task      // including group nodes
 	upstreams map[string][]string         // the upstreams of each task
 	attempts  map[string][]*state.Attempt // by task
 	resolved  map[string]event.Time       // when the last edge into a task was resolved

@@ -34,7 +34,7 @@ type Graph struct {
 // GraphNode is an asset or a group.
 type GraphNode struct {
 	ID, Label string
-	Group     string   // the id of the group that contains it; "" at the top
+	Group     string   // the id of the group that contains the node; "" at the top
 	Assets    []string // the keys of the node's assets, sorted
 	IsGroup   bool
 	// MoreUpstream and MoreDownstream count the edges to assets that the graph does not show.

@@ -8,7 +8,7 @@ import (
 // GraphAsset is an asset in the input of [GraphOf].
 type GraphAsset struct {
 	Key  string   // "namespace/name"
-	Deps []string // the keys of the assets that it reads
+	Deps []string // the keys of the assets that the asset reads
 }
 
 // graphGroup is a group of assets, or one asset.

@@ -43,7 +43,7 @@ func (a *app) deployCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.message, "message", "m", "", "a description of the change, shown by servo deployments")
 	flags.StringArrayVar(&f.accept, "accept", nil, "an asset whose existing partitions the new code does not make stale (repeatable)")
-	flags.BoolVar(&f.force, "force", false, "deploy even if another release is deployed while this command runs, or if the current one is damaged")
+	flags.BoolVar(&f.force, "force", false, "deploy even if another release is deployed while this command runs, or if the current one is damaged or belongs to another project")
 	flags.BoolVar(&f.yes, "yes", false, "deploy to a protected environment without asking")
 	flags.BoolVar(&f.noBind, "no-bind", false, "do not check the queries with DuckDB first")
 	return cmd
@@ -95,6 +95,11 @@ func (a *app) deploy(ctx context.Context, f deployFlags) error {
 			}
 			a.note("nothing to deploy: release %s is current", release.Short(c.SHA))
 			return nil
+		}
+		if !f.force {
+			if err := c.foreign(); err != nil {
+				return err
+			}
 		}
 		if err := a.confirm(p, f.yes, "deploy to", fmt.Sprintf("Deploy release %s (%s)?", release.Short(c.SHA), describeChanges(c.changes))); err != nil {
 			return err

@@ -102,6 +102,21 @@ func inArchive(assets []plan.Asset, archive *source.Archive) error {
 	return nil
 }
 
+// foreign returns an error if the deployed release belongs to another project, because a deployment would replace all
+// of its assets. This is so if the release has another name and no asset in common with the candidate.
+func (c *candidate) foreign() error {
+	if c.summary == nil || c.summary.Project == c.project.Name || len(c.before.Assets) == 0 {
+		return nil
+	}
+	for i := range c.Code.Assets {
+		if slices.ContainsFunc(c.before.Assets, func(a plan.Asset) bool { return a.Key == c.Code.Assets[i].Key }) {
+			return nil
+		}
+	}
+	return fmt.Errorf("deploy project %s: the state belongs to project %s (release %s), which has none of its assets: "+
+		"choose another state with --state, or replace the project with `servo deploy --force`", c.project.Name, c.summary.Project, release.Short(c.against))
+}
+
 // carry copies the fingerprints of the release to the project's assets.
 func (c *candidate) carry() {
 	with := *c.project
@@ -218,7 +233,7 @@ func (a *app) deployLocal(
 		if c.SHA == current {
 			return c.project, c.SHA, nil
 		}
-		if err := check(snap); err != nil {
+		if err := errors.Join(c.foreign(), check(snap)); err != nil {
 			return nil, "", err
 		}
 		a.warnOfEmptyRules(c)

@@ -39,7 +39,7 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 	}
 	built, err := plan.Build(r)
 	if failed != nil {
-		return nil, failed // the plan lacks inputs
+		return nil, failed // the plan is incomplete, because some data could not be read
 	}
 	return planned(built, err)
 }

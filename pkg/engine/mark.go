@@ -34,7 +34,7 @@ type MarkRequest struct {
 type Marked struct {
 	Asset string `json:"asset"`
 	Mark  string `json:"mark"`
-	// Partitions is the number of partitions.
+	// Partitions is the number of marked partitions.
 	Partitions int `json:"partitions"`
 	// Stale is the number of marked partitions that stay stale, because their code has changed.
 	Stale int `json:"stale,omitempty"`

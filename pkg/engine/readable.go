@@ -17,8 +17,8 @@ import (
 )
 
 // UnreadableOutputs lists the assets whose command made an unreadable output in a run. An output is unreadable if it
-// has no files. It is also unreadable if it has no Parquet file, although queries or commands with CSV inputs read
-// its rows. UnreadableOutputs reads the commit markers of the outputs with unknown columns.
+// has no files. It is also unreadable if it has no Parquet file, but queries or commands with CSV inputs read its
+// rows. UnreadableOutputs reads the commit markers of the outputs with unknown columns.
 func UnreadableOutputs(
 	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, run *state.Run, assets []plan.Asset,
 ) (found []string, err error) {

@@ -158,7 +158,7 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 		return nil, err
 	}
 	if r.Plan.ReadsAt = e.cfg.Clock.Now(); ids.Time(row.RunID).After(r.Plan.ReadsAt) {
-		r.Plan.ReadsAt = ids.Time(row.RunID) // the clock that requested the run is ahead
+		r.Plan.ReadsAt = ids.Time(row.RunID) // the clock of the process that requested the run is ahead
 	}
 	built, err := Prepare(ctx, snap, r.Plan, now)
 	if err != nil {
@@ -180,8 +180,8 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 var ErrOvertaken = errors.New("a later run came first")
 
 // checkOvertaken returns an error if a run that is later than the given one has materialized a partition of the plan.
-// The live state contains the rows of all such partitions, because a row leaves it only when no earlier run can write
-// the partition any more.
+// The live state contains the rows of all such partitions, because a row leaves the live state only when no earlier
+// run can write the partition any more.
 func checkOvertaken(snap *snapshot.Snapshot, built *plan.Plan, run string) error {
 	for i := range built.Tasks {
 		t := &built.Tasks[i]

@@ -136,7 +136,7 @@ func (s *scale) fill() (rows int) {
 func (s *scale) settle() {
 	for range 3 {
 		s.Pass(3 * time.Hour)
-		defs := make([]event.TaskDef, 200) // after so many tasks, a new base is written
+		defs := make([]event.TaskDef, 200) // enough tasks that a new base is written
 		for i := range defs {
 			defs[i].TaskKey = fmt.Sprint(i)
 		}

@@ -20,7 +20,7 @@ import (
 // ErrPaused reports that a schedule is paused.
 var ErrPaused = errors.New("the schedule is paused")
 
-// Schedule is a schedule of the deployed release, with the numbers of its ticks in each state.
+// Schedule is a schedule of the deployed release, with the number of its ticks in each state.
 type Schedule struct {
 	Name       string         `json:"schedule"`
 	Definition event.Schedule `json:"definition"`

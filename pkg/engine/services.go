@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
-// Services is a [Compactor] for domains that services compact. The store notifies the services of new entries.
-// Services only waits until a published state contains them.
+// Services implements [Compactor] for domains whose compactor runs in a separate service. The store notifies the
+// services of new entries. Services only waits until a published state contains them.
 type Services struct {
 	Domain    ids.Domain
 	Store     blob.Store

@@ -22,8 +22,7 @@ func (g *Graph) Cycles() [][]ids.AssetKey {
 	return cycles
 }
 
-// shortestCycle searches breadth first along dependencies within the component until it returns
-// to start.
+// shortestCycle searches the dependencies within the component breadth first, until the search returns to start.
 func (g *Graph) shortestCycle(start int, knot []int) []int {
 	inside := make(map[int]bool, len(knot))
 	for _, i := range knot {

@@ -247,7 +247,7 @@ type builder struct {
 	expected map[ids.AssetKey][]string
 	readers  *Readers
 	plan     *Plan
-	most     int // partitions
+	most     int // the maximum number of partitions
 	edges    int
 	// warnings counts all warnings, including those that the plan omits.
 	warnings int

@@ -171,7 +171,8 @@ func (r *retry) addShared(reader, group string) {
 	r.plan.Groups[group] = r.resolve(reader, r.parent.Groups[group])
 }
 
-// resolve replaces each input from a task that is not repeated by the output of that task in the earlier run.
+// resolve finds the inputs that come from tasks which the retry does not repeat. It replaces each of them with the
+// output of its task in the earlier run.
 func (r *retry) resolve(reader string, items []Input) []Input {
 	if items == nil {
 		return nil

@@ -28,8 +28,8 @@ type Secret struct {
 	Name string
 }
 
-// Names of environment variables and references to secrets, as patterns of both RE2 and ECMAScript.
-// [ValidVariable] and [ParseSecret] reject a few of them that are reserved.
+// Patterns for names of environment variables, and for references to secrets. Both RE2 and ECMAScript accept these
+// patterns. [ValidVariable] and [ParseSecret] also reject a few reserved names that match them.
 const (
 	VariablePattern = `^` + variable + `$`
 	SecretPattern   = `^(file:` + secretFileName + `|env:` + variable + `|gcp:` + secretGCPName + `)$`

@@ -153,7 +153,7 @@ type Work struct {
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
 	// Files are the files of the project that are part of the code. Each has a text that represents it in the code
-	// fingerprint: see [Text.Files]. Only the Work in a plan has Files.
+	// fingerprint: see [Text.Files]. Files is set only in the Work of a plan.
 	Files map[string]string `json:"files,omitempty"`
 	// Vars are the project's variables that the query or the command reads, by name.
 	Vars map[string]Var `json:"vars,omitempty"`
@@ -311,7 +311,7 @@ type Keep struct {
 type Publish struct {
 	// Name is namespace/name at the published places.
 	Name string `json:"name"`
-	// Copy means that a folder has copies of the files instead of links.
+	// Copy means that a published folder contains copies of the files instead of links.
 	Copy bool `json:"copy,omitempty"`
 }
 

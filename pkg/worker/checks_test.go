@@ -51,7 +51,7 @@ func (w *fixture) end(key string, attempt int32, change ...func(*contract.Envelo
 	return w.control.last(w.t)
 }
 
-// commitUnchecked commits a task in the way of a worker that runs no checks.
+// commitUnchecked commits a task in the same way as a worker that runs no checks.
 func (w *fixture) commitUnchecked(key string) {
 	w.t.Helper()
 	checked := w.plan
@@ -398,7 +398,7 @@ func TestI23UnauditedMarkerIsChecked(t *testing.T) {
 	}
 }
 
-// without describes upstreams that did not succeed.
+// without sets the field of an envelope that names the upstreams which did not succeed.
 func without(w contract.Without) func(*contract.Envelope) {
 	return func(env *contract.Envelope) { env.Without = w }
 }

@@ -155,13 +155,13 @@ func (m *Merger) group(ctx context.Context, prefix string, g Merging, read []mer
 	return w.file.Size, removeMerged(ctx, m.Store, prefix, replaced...)
 }
 
-// removeMerged deletes merged files that the index does not name. A reader that finds no such file any more reads the
-// single files instead.
+// removeMerged deletes merged files that the index does not name. If a reader no longer finds such a file, it reads
+// the single files instead.
 func removeMerged(ctx context.Context, store blob.Store, prefix string, gone ...string) error {
 	for _, id := range gone {
 		for _, key := range []string{merged.DataKey(prefix, id), merged.CellsKey(prefix, id)} {
 			if err := store.Delete(ctx, key); err != nil {
-				return fmt.Errorf("delete a replaced merged file: %w", err) // the collector retries
+				return fmt.Errorf("delete a replaced merged file: %w", err) // the collector deletes the files later
 			}
 		}
 	}

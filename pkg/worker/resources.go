@@ -54,8 +54,8 @@ func (m machine) memoryShare(concurrency int) int64 {
 // tasks than slots, a query also uses the idle cores.
 func (m machine) threads(running int) int { return max(1, m.cores/max(1, running)) }
 
-// memoryLimit returns the memory limit of a query of the attempt in DuckDB's syntax, the setting that it comes from,
-// and how to raise it.
+// memoryLimit returns the memory limit of a query of the attempt in DuckDB's syntax, the setting that determines this
+// limit, and how to raise it.
 func (a *attempt) memoryLimit() (limit, from, advice string) {
 	if r := a.resources; r != nil && r.MemoryBytes > 0 {
 		return strconv.FormatInt(r.MemoryBytes, 10) + "B", "resources.memory of " + a.env.AssetKey, "raise it"
@@ -65,8 +65,8 @@ func (a *attempt) memoryLimit() (limit, from, advice string) {
 	return limit, from, advice
 }
 
-// share returns the memory limit of a query without declared memory in DuckDB's syntax, and the setting that it comes
-// from.
+// share returns the memory limit of a query whose asset declares no memory, in DuckDB's syntax, and the setting that
+// determines this limit.
 func (w *Worker) share() (limit, from string) {
 	if w.cfg.DuckDB.MemoryLimit != "" {
 		return w.cfg.DuckDB.MemoryLimit, "workers.memory_limit"
@@ -159,7 +159,7 @@ func (w *Worker) threadsNow() int {
 	return w.machine.threads(len(w.slots))
 }
 
-// explainMemory adds the memory limit, and the setting that it comes from, to an out-of-memory error.
+// explainMemory adds the memory limit, and the setting that determines it, to an out-of-memory error.
 func (a *attempt) explainMemory(err error) error {
 	var f *failure
 	if !errors.As(err, &f) || f.code != CodeOutOfMemory {

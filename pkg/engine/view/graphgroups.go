@@ -36,7 +36,7 @@ func groupAssets(keys []string, most int) *graphGroup {
 	return root
 }
 
-// split divides a group into children. All keys in the group begin with the same from bytes.
+// split divides a group into children. The first from bytes of all keys in the group are equal.
 func (g *graphGroup) split(from, most int) {
 	if len(g.assets) <= most {
 		for _, key := range g.assets {
@@ -85,7 +85,7 @@ func (g *graphGroup) splitByRange(most int) {
 	}
 }
 
-// bound groups the children of the root by alphabetical ranges until at most most children remain.
+// bound groups the children of the root by alphabetical ranges until their number does not exceed most.
 func (g *graphGroup) bound(most int) {
 	for len(g.children) > most {
 		var grouped []*graphGroup

@@ -24,8 +24,8 @@ type PartitionExplanation struct {
 	// materialized the partition.
 	Code        string `json:"code,omitempty"`
 	CodeChanged bool   `json:"code_changed"`
-	// CodeDetails describe how the current code differs from the code of the run: columns, files, variables. It is empty
-	// if the differences are not known.
+	// CodeDetails describes how the current code differs from the code of the run: columns, files, variables. It is
+	// empty if the differences are not known.
 	CodeDetails []string `json:"code_details,omitempty"`
 	// Early means that the run was requested before the partition's period had ended.
 	Early bool `json:"early"`

@@ -242,8 +242,8 @@ func contained(all map[string]*source, program string) map[string]string {
 	return chains
 }
 
-// A rebuild and `servo admin verify` compute the same rows, whatever version of the zone data is installed. Neither
-// pkg/fold nor pkg/repair can read zone data: events contain the instants that a calendar has computed.
+// A rebuild and `servo admin verify` must compute the same rows with any version of the zone data. So neither
+// pkg/fold nor pkg/repair may read zone data: events contain the instants that a calendar has computed.
 func TestFoldAndRepairReadNoZoneData(t *testing.T) {
 	zones := regexp.MustCompile(`time\.(LoadLocation|Local\b)|\.Local\(\)`)
 	all := sources(t)

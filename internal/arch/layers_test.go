@@ -46,13 +46,13 @@ var layers = []layer{
 		{"pkg/textrows", nil},
 		// Predicts the duration and size of a run from earlier attempts, which callers pass.
 		{"pkg/estimate", nil},
-		// Decides which partitions are stale: compares their recorded versions and codes with the assets' definitions.
+		// Decides which partitions are stale. It compares their recorded versions and codes with the assets' definitions.
 		{"pkg/staleness", list(words, "=pkg/space", "=pkg/plan", "=pkg/state")},
 		// Divides the partitions of a backfill into chunks. Each chunk is one run.
 		{"pkg/backfill", list(words, "=pkg/plan")},
 		// Evaluates selections of assets on the graph of a plan.
 		{"pkg/selector", list(words, "=pkg/plan")},
-		// Describes unit tests of queries as data, and compares rows.
+		// Describes unit tests of queries as data, and compares the rows of a query with the expected rows.
 		{"pkg/testcase", list(words, "=pkg/plan")},
 		{"pkg/contract", words},
 		// Describes a compiled project as data: its fingerprints, and its differences from another one.

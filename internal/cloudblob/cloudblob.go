@@ -107,7 +107,7 @@ func (s *Store) wait(ctx context.Context, d time.Duration, verb, key string) err
 	return nil
 }
 
-// write executes a write under the mutation limit and meters it.
+// write executes a write and meters it. It refuses the write if the name was mutated too recently.
 func (s *Store) write(ctx context.Context, verb, key string, do func() (blob.Object, error)) (blob.Object, error) {
 	if err := blob.ValidateKey(key); err != nil {
 		return blob.Object{}, fmt.Errorf("%s object: %w", verb, err)

@@ -277,7 +277,7 @@ func limitSet(t *rapid.T) event.Payload {
 	return p
 }
 
-// hash generates hashes of some hexadecimal digits.
+// hash generates hashes with the given number of hexadecimal digits.
 func hash(digits int) *rapid.Generator[string] {
 	return rapid.StringMatching(fmt.Sprintf(`[0-9a-f]{%d}`, digits))
 }

@@ -38,7 +38,7 @@ type Source struct {
 // NewSource returns a Source that draws with rng. The Source owns rng.
 func NewSource(rng *rand.Rand) *Source { return &Source{rng: rng} }
 
-// Draw returns a random latency of d.
+// Draw returns a random latency from the distribution d.
 func (s *Source) Draw(d Dist) time.Duration {
 	if d.P50 <= 0 {
 		return 0

@@ -12,7 +12,7 @@
 // A file is named after its first entry, and is stored in the folder of that entry's day. So keys sort like entries,
 // and a listing of one folder shows which file may contain an entry. An archiver that replaces a crashed one, or that
 // works beside another one, starts with the same entry. So all of them use the same file name, even if their size
-// limits differ. If the file exists, the archiver reads the file and counts the entries in it as archived.
+// limits differ. If the file exists, the archiver reads the file and treats the entries in it as archived.
 //
 // # Order
 //

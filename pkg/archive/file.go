@@ -40,9 +40,8 @@ func Encode(entries []Entry) ([]byte, error) {
 	return lines().Encode(&format, rows)
 }
 
-// rowsOf returns the rows of an entry. If the entry consists only of lines with JSON
-// objects, it has one row per line, so that queries can use them as JSON. Otherwise one
-// row contains the whole entry.
+// rowsOf returns the rows of an entry. If the entry consists only of lines with JSON objects, it has one row per
+// line, so that queries can use the lines as JSON. Otherwise one row contains the whole entry.
 func rowsOf(e Entry) []*row {
 	text, isLines := strings.CutSuffix(string(e.Data), "\n")
 	var rows []*row

@@ -16,8 +16,8 @@ import (
 // late ones in between.
 const maxCached = 2
 
-// Reader reads entries from the ledger or the archive. It caches the last read files, and
-// is safe for concurrent use.
+// Reader reads entries from the ledger or the archive. It caches the files that it has read last, and is safe for
+// concurrent use.
 type Reader struct {
 	store  blob.Store
 	domain ids.Domain

@@ -148,7 +148,7 @@ func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 	work.Pending = slices.DeleteFunc(work.Pending, func(r *state.RunRequest) bool { return !done.fresh("request "+r.RequestID, r.Seq, now) })
 	work.Deadlines = slices.DeleteFunc(work.Deadlines, func(r *state.Promise) bool { return !done.fresh("deadline "+r.AssetKey, r.Seq, now) })
 	work.Misses = slices.DeleteFunc(work.Misses, func(r *state.DeadlineMiss) bool { return !done.fresh("miss "+r.MissID, r.Seq, now) })
-	// Replace the definition of a schedule only after all instants up to the deployment are decided by the old
+	// Replace the definition of a schedule only after all instants up to the deployment have been decided by the old
 	// definition.
 	if d := work.Define; late || d != nil && !done.fresh("deployment "+d.DeployID, snap.State.FoldSeq, now) {
 		work.Define = nil

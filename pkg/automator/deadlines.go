@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// judge appends events that say which deadlines the assets in a snapshot have met, and which deadlines are next. The
-// events also list further missing partitions of missed deadlines.
+// judge appends events that say which deadlines the assets in a snapshot have met or missed, and which deadlines are
+// next. The events also list further missing partitions of missed deadlines.
 func (a *Automator) judge(ctx context.Context, snap *snapshot.Snapshot, work control.Automation, p *project, err error) error {
 	if err != nil {
 		return err
@@ -78,8 +78,8 @@ func (a *Automator) verdictAgain(ctx context.Context, snap *snapshot.Snapshot, m
 	return item, true
 }
 
-// verdict judges the deadline of a row, if it has one, and finds the next. If since is not 0, partitions with an output
-// that is newer than since do not count as missing.
+// verdict judges the deadline of a row, if it has one, and finds the next. If since is not 0, a partition whose
+// output is newer than since is not treated as missing.
 func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *state.Promise, since event.Time, p *project, known evaluations) event.JudgedDeadline {
 	item := event.JudgedDeadline{
 		Asset: row.AssetKey, Version: row.Version, Period: row.Period, DueAt: row.DueAt, ObservedSeq: snap.State.FoldSeq,
@@ -142,7 +142,8 @@ type evaluations map[time.Time]*staleness.Evaluation
 func (a *Automator) missing(ctx context.Context, snap *snapshot.Snapshot, row *state.Promise, d *engine.Deadlines, p *project, known evaluations) (late []string, err error) {
 	var at time.Time
 	if expected := d.Expected(row.Period); expected.After(a.cfg.Clock.Now()) {
-		at = expected.Add(time.Second) // evaluate for the time at which they are expected, even if the deadline is earlier
+		// Evaluate for the time at which the partitions are expected, even if the deadline is earlier.
+		at = expected.Add(time.Second)
 	}
 	e := known[at]
 	if e == nil {

@@ -51,7 +51,7 @@ func Pull(ctx context.Context, subscription string, take func(context.Context, s
 	return nil
 }
 
-// awaitEnd waits for ended. Once ctx is done, it waits at most shutdownTimeout.
+// awaitEnd waits for ended. After ctx is done, it waits at most shutdownTimeout.
 func awaitEnd(ctx context.Context, ended <-chan error) error {
 	select {
 	case err := <-ended:

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Values of [DST]. The zero value of a field is its default.
+// Values of [DST]. The zero value of a field means its default.
 const (
 	GapShift     = "shift" // default: a tick at the first instant after the gap
 	GapSkip      = "skip"  // no tick

@@ -63,8 +63,8 @@ func (s *Schedule) Explain(instant time.Time) []Reason {
 	return reasons
 }
 
-// Changes returns a Reason of kind [Gap] or [Overlap] for each matching local time that the clocks skip or
-// repeat after one instant and up to and including another. It returns at most limit reasons.
+// Changes returns a Reason of kind [Gap] or [Overlap] for each matching local time that the clocks skip or repeat in
+// the interval (after, through]. It returns at most limit reasons.
 func (s *Schedule) Changes(after, through time.Time, limit int) []Reason {
 	if s.cron == nil {
 		return nil

@@ -86,8 +86,8 @@ func (s *Schedule) takes(at, wall int64) bool {
 	return at == l.instants[0]
 }
 
-// Between returns the ticks after one instant and up to and including another, in ascending order. If
-// there are more than limit, it returns the newest ones, and the number of earlier ticks that it omitted.
+// Between returns the ticks in the interval (after, through], in ascending order. If there are more than limit, it
+// returns the newest ones, and the number of earlier ticks that it omitted.
 func (s *Schedule) Between(after, through time.Time, limit int) (ticks []time.Time, dropped int64) {
 	return s.between(after.Unix(), through.Unix(), limit)
 }
@@ -112,8 +112,8 @@ func (s *Schedule) between(after, through int64, limit int) (ticks []time.Time, 
 	}
 }
 
-// count returns the number of ticks after one instant and up to and including another. Near changes of the offset it
-// counts single ticks; elsewhere it counts whole days at once.
+// count returns the number of ticks in the interval (after, through]. Near changes of the offset it counts single
+// ticks; elsewhere it counts whole days at once.
 func (s *Schedule) count(after, through int64) int64 {
 	from, to := max(after+1, s.start), min(through+1, s.end)
 	if from >= to {

@@ -30,8 +30,8 @@ type crashTest struct {
 	steps  int
 
 	acked map[string]image
-	// pending contains the possible images of each key with an unknown outcome: its last operation is running or has
-	// failed.
+	// pending contains the possible images of each key whose content is unknown, because its last operation is running
+	// or has failed.
 	pending   map[string][]image
 	snapshots []snapshot
 }

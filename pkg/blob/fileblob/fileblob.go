@@ -55,8 +55,8 @@
 //
 // An object's version is the modification time of its file in nanoseconds. The store sets it before the file gets its
 // name, so the version appears and disappears together with the content; there is no second file that could
-// contradict it. It is not a reading of the clock but a counter that follows the clock. The journal records the
-// greatest version of the directory, and every write gets a greater one, even if the clock goes back.
+// contradict it. The version is not a reading of the clock, but a counter that follows the clock. The journal records
+// the greatest version of the directory, and every write gets a greater one, even if the clock goes back.
 //
 // # Limits
 //

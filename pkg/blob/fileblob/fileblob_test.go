@@ -347,7 +347,7 @@ func TestClosedStoreFails(t *testing.T) {
 	}
 }
 
-// A folder that another caller empties and removes must not fail a listing that has just opened it.
+// A listing must not fail if another caller empties and removes a folder that the listing has just opened.
 func TestListIgnoresFoldersRemovedMeanwhile(t *testing.T) {
 	s := open(t, t.TempDir(), fileblob.Options{})
 	done := make(chan error)

@@ -174,8 +174,8 @@ func (e entry) isIn(prefix, after string) bool {
 	return strings.HasPrefix(name, prefix) && name > after
 }
 
-// names opens a folder so that reading it returns only names. A file opened by [os.Root]
-// also stats each entry, most of which a listing may skip.
+// names opens a folder so that reading it returns only names. Reading a folder that [os.Root] has opened also stats
+// each entry, although a listing may skip most of them.
 func (l *listing) names(folder *os.Root, at string) (*os.File, error) {
 	f, err := folder.Open(".")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// temp is content in a temporary file that has no key yet.
+// temp is content that has no key yet. It is stored in a temporary file.
 type temp struct {
 	store *Store
 	name  string // in the folder of temporary files
@@ -48,7 +48,7 @@ func (s *Store) stageFrom(r io.Reader) (*temp, error) {
 	})
 }
 
-// write creates the file. If that fails, it removes the file.
+// write creates and fills the file. If it fails, it removes the file.
 func (t *temp) write(fill func(f *os.File) error) error {
 	f, err := create(t.store.temps, t.name)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// An envelope describes 10,000 upstreams that did not succeed. If there are more, it says that they are not known.
+// An envelope describes 10,000 upstreams that did not succeed. If there are more, the envelope says only that the set
+// is unknown.
 func TestEnvelopeDescribesManyFailedUpstreams(t *testing.T) {
 	var tasks []string
 	for i := range contract.MaxWithout {
@@ -37,7 +38,7 @@ func TestEnvelopeDescribesManyFailedUpstreams(t *testing.T) {
 	require.True(t, known && !failed("raw/events"))
 }
 
-// The hash of a task key is the one that docs/worker-contract.md describes.
+// WithoutTasks computes the hash of a task key as docs/worker-contract.md describes it.
 func TestWithoutIsHashesOfTaskKeys(t *testing.T) {
 	require.Equal(t, contract.Without("ungWv48B"), contract.WithoutTasks([]string{"abc"})) // SHA-256 ba7816bf8f01…
 	require.Equal(t, contract.Without(""), contract.WithoutTasks(nil))

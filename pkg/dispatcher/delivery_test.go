@@ -45,7 +45,7 @@ func (w *fixture) asked() queue.Task {
 	return w.queue.tasks[slices.IndexFunc(w.queue.tasks, func(t queue.Task) bool { return t.Queue != control.TimerQueue })]
 }
 
-// end returns the encoded finished report of a task's first attempt.
+// end returns the encoded body of the finished callback of a task's first attempt.
 func (w *fixture) end(run string, change func(*contract.Finished)) []byte {
 	w.t.Helper()
 	body, _ := w.body(w.callback(run, "a", contract.VerbFinished, 1)).(contract.Finished)

@@ -406,11 +406,10 @@ func (d *Dispatcher) sealed(env *contract.Envelope) ([]byte, error) {
 // answer of the dispatcher could take just as long to arrive.
 const admissionValid = time.Second
 
-// prepare returns the envelope of a delivery, and false if the attempt is no longer the current
-// one, so that it is not delivered. The envelope already admits the attempt, which saves the worker
-// a request. A worker must still ask before it executes a task of a pool. Otherwise, if the task
-// were cancelled before its start is recorded, another task would get the slot while the first is
-// still being killed.
+// prepare returns the envelope of a delivery. If the attempt is no longer the current one, wanted is false, and the
+// attempt is not delivered. The envelope already admits the attempt, which saves the worker a request. A worker must
+// still ask before it executes a task of a pool. Otherwise, if the task were cancelled before its start is recorded,
+// another task would get the slot while the first is still being killed.
 func (d *Dispatcher) prepare(ctx context.Context, row *state.Dispatch, o order) (body []byte, wanted bool, err error) {
 	env := d.envelope(row, o)
 	c, problem := d.find(ctx, d.started(row, o, env.Auth.ExpiresAt))

@@ -28,8 +28,8 @@ type reconcileBody struct {
 	Sweep bool `json:"sweep,omitempty"`
 }
 
-// RegisterControl adds the routes of the platform to a mux: requests of the compactor and the
-// sweeper, and notifications of new manifests.
+// RegisterControl adds the routes for other services to a mux: for requests of the compactor and the sweeper, and for
+// notifications of new manifests.
 func RegisterControl(mux *http.ServeMux, find Finder) {
 	reconcile := func(w http.ResponseWriter, r *http.Request, body reconcileBody) {
 		if body.Sweep && !remote.RightsOf(r.Context()).Sweep {

@@ -2,10 +2,9 @@
 // written. It remembers the files that passed the comparison, so that it reads a file again only after the file was
 // touched. This package is not a stable API.
 //
-// A file counts as touched when its size, modification time, change time or inode differs.
-// Every write updates the change time, which no program can set. A [Cache] therefore misses
-// only damage that bypasses the file system: bits that decay on the disk after the file was
-// checked. `servo admin verify` uses no cache.
+// A file is considered touched if its size, modification time, change time or inode differs. Every write updates the
+// change time, which no program can set. A [Cache] therefore misses only damage that bypasses the file system: bits
+// that decay on the disk after the file was checked. `servo admin verify` uses no cache.
 package filecheck
 
 import (

@@ -24,8 +24,8 @@ type batch struct {
 }
 
 // batches removes the materializations of batches from the listed cells, and returns them. The marker of a batch names
-// its partitions. A batch without a marker remains in the cell of its first partition: nobody can read such a batch. A
-// batch whose marker cannot be read is kept.
+// its partitions. A batch without a marker remains in the cell of its first partition, and is judged like any other
+// output without a marker. A batch whose marker cannot be read is kept.
 func (p *pass) batches(ctx context.Context, cells []*cell) ([]*batch, error) {
 	var found []*batch
 	for _, c := range cells {

@@ -20,9 +20,9 @@ import (
 // deletes the merged files that contain the output. If a process stops in between, the output is still there, and the
 // next pass continues.
 //
-// A worker may publish a merged file while a pass deletes one of its outputs. Therefore each pass checks whether the
-// outputs of new merged files exist, until such a file is a day old. By then, all passes that did not know the file
-// have ended, because a pass never takes a day.
+// A worker may publish a merged file while a pass deletes an output that the file contains. Therefore each pass
+// checks whether the outputs of new merged files exist, until such a file is a day old. By then, all passes that did
+// not know the file have ended, because a pass takes less than a day.
 
 // checkFor is how long the outputs of a merged file are checked. It is also the age at which a file that no index
 // names is deleted.

@@ -56,7 +56,7 @@ func (f *fixture) mergedLeft() map[string]bool {
 	return found
 }
 
-// A copy never outlives its output: it is deleted first, and an output stays if its copy cannot be deleted.
+// A copy never outlives its output: the copy is deleted first, and an output stays if its copy cannot be deleted.
 func TestI33MergedFileIsDeletedBeforeItsOutput(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -96,7 +96,7 @@ func TestI33MergedFileIsDeletedBeforeItsOutput(t *testing.T) {
 	require.Empty(t, f.collect(gc.Options{}).Counts)
 }
 
-// A worker may publish a merged file while a pass deletes one of its outputs.
+// A worker may publish a merged file while a pass deletes an output that the file contains.
 func TestNewMergedFilesAreChecked(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -26,7 +26,7 @@ type stage struct {
 	copies     []copied
 	user       string
 	entry      string
-	base       string // the image in FROM, with the defaults of the arguments
+	base       string // the image in FROM, with each argument replaced by its default
 }
 
 // copied is a COPY from another stage.

@@ -40,13 +40,13 @@ type process struct {
 	end    context.CancelFunc
 }
 
-// wrap counts the operations on a store.
+// wrap returns a store that counts the operations on inner.
 func (p *process) wrap(inner blob.Store) blob.Store {
 	p.meter = cloudblob.New(inner, cloudblob.Config{})
 	return p.meter
 }
 
-// serving reports the address.
+// serving prints the address of the process, and then answers questions about its usage.
 func (p *process) serving(url string) {
 	fmt.Fprintln(os.Stdout, url)
 	go p.answer() // this goroutine ends when the parent process ends
@@ -63,7 +63,7 @@ func (p *process) answer() {
 	}
 }
 
-// processCommand returns the command of a process.
+// processCommand returns the hidden command that runs a process of a measurement.
 func (s *settings) processCommand(use string, run func(context.Context, *process) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Hidden: true, Args: cobra.NoArgs,

@@ -36,7 +36,8 @@ type Calendar struct {
 	Keys func(set string) []string
 }
 
-// NotBegunError says that a selection contains a period that has not begun. [Calendar.Future] allows it.
+// NotBegunError means that a selection contains a period that has not begun. With [Calendar.Future], this is not an
+// error.
 type NotBegunError struct{ text string }
 
 func (e *NotBegunError) Error() string { return e.text }
@@ -46,13 +47,13 @@ type axis struct {
 	*Dimension
 	zone  *time.Location
 	phase int64
-	// first and last are the numbers of the declared periods. If no end is declared, last is noEnd.
+	// first and last are the numbers of the first and the last declared period. If no end is declared, last is noEnd.
 	first, last int64
 }
 
 const noEnd = math.MaxInt64
 
-// zone loads the time zone of d.
+// zone returns the time zone of d.
 func (c Calendar) zone(d *Dimension) (*time.Location, error) {
 	if c.Zone == nil {
 		if d.clocked() && d.Zone() != "UTC" {
@@ -94,8 +95,8 @@ func (c Calendar) axis(d *Dimension) (axis, error) {
 	return a, nil
 }
 
-// within returns the first and the last period that begin in an interval of civil time. It returns last < first if no
-// period begins there.
+// within returns the first and the last period that begin in an interval of civil time. If no period begins there,
+// last is less than first.
 func (a *axis) within(c civil) (first, last int64) {
 	if !a.clocked() {
 		first = a.ordinal(c.from)
@@ -109,8 +110,8 @@ func (a *axis) within(c civil) (first, last int64) {
 	return -floorDiv(-from, p), -floorDiv(-to, p) - 1
 }
 
-// margin is greater than any change of a zone's UTC offset. The greatest change is one day, when a zone crosses the
-// date line.
+// margin is greater than any difference between two UTC offsets. The greatest change of a zone's offset is one day,
+// when the zone crosses the date line.
 const margin = 60 * time.Hour
 
 // firstInstant returns the first instant at which the clocks of a zone show the civil time wall or a later time.
@@ -131,8 +132,9 @@ func firstInstant(wall time.Time, zone *time.Location) time.Time {
 	}
 }
 
-// boundary returns the time at which the zone's offset at t ends, or the zero time if it never ends. Unlike the result
-// of [time.Time.ZoneBounds], which near some transitions is t itself, the result is always after t.
+// boundary returns the time up to which the zone keeps the offset that it has at t. It returns the zero time if the
+// zone keeps this offset forever. Near some transitions, [time.Time.ZoneBounds] returns t itself; the result of
+// boundary is always after t.
 func boundary(t time.Time) time.Time {
 	_, end := t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {
@@ -150,13 +152,13 @@ func (a *axis) interval(n int64) (start, end time.Time) {
 	return firstInstant(a.startOf(n), a.zone), firstInstant(a.startOf(n+1), a.zone)
 }
 
-// exists reports whether the zone has a period. Pacific/Apia skipped 2011-12-30 when it crossed the
-// date line.
+// exists reports whether a period exists in the zone. For example, Pacific/Apia skipped 2011-12-30 when it crossed
+// the date line.
 func (a *axis) exists(n int64) bool {
 	if a.Kind != Daily || a.zone == time.UTC {
 		return true
 	}
-	const noon = 12 // at noon, because daylight saving time skips hours at night
+	const noon = 12 // daylight saving time may skip an hour at night, but not noon
 	day := a.startOf(n)
 	return time.Date(day.Year(), day.Month(), day.Day(), noon, 0, 0, 0, a.zone).Day() == day.Day()
 }
@@ -170,7 +172,8 @@ func (a *axis) current(now time.Time) int64 {
 	return a.ordinal(time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, time.UTC))
 }
 
-// begun returns the last declared period that has begun. If none has, it returns a number below a.first.
+// begun returns the last declared period that has begun. If no declared period has begun, it returns a number less
+// than a.first.
 func (c Calendar) begun(a *axis) int64 {
 	if c.Zone == nil {
 		return a.last
@@ -178,8 +181,8 @@ func (c Calendar) begun(a *axis) int64 {
 	return min(a.last, a.current(c.Now))
 }
 
-// expected returns the last declared period that is expected: it ended at least ReadyAfterSec ago. If there is no
-// such period, expected returns a number below a.first. It also does so in the zero Calendar if no end is declared.
+// expected returns the last declared period that is expected: it ended at least ReadyAfterSec ago. If no such period
+// exists, expected returns a number less than a.first. In the zero Calendar, it also does so if no end is declared.
 func (c Calendar) expected(a *axis) int64 {
 	if c.Zone == nil {
 		if a.last == noEnd {
@@ -191,10 +194,10 @@ func (c Calendar) expected(a *axis) int64 {
 	return min(a.last, a.current(ready)-1)
 }
 
-// readyAfter returns the delay from the end of a period until the period is expected.
+// readyAfter returns how long after its end a period is expected.
 func (a *axis) readyAfter() time.Duration { return time.Duration(a.ReadyAfterSec) * time.Second }
 
-// Interval returns the start and the end of the period with a key. The end does not belong to the period.
+// Interval returns the start and the end of the period with a key. The end is exclusive.
 func (c Calendar) Interval(d *Dimension, key string) (start, end time.Time, err error) {
 	n, err := d.index(key)
 	if err != nil {
@@ -278,8 +281,8 @@ func (a *axis) values(first, last int64) ([]string, error) {
 
 func (a *axis) key(n int64) string { return a.value(n, a.zone, a.phase) }
 
-// readable returns the calendar at the later of Now and ReadsAt. That time determines what a reader of all or the
-// newest periods reads.
+// readable returns a calendar whose Now is the later of Now and ReadsAt. This time determines which periods have
+// begun for a partition that reads all or the newest periods.
 func (c Calendar) readable() Calendar {
 	if c.ReadsAt.After(c.Now) {
 		c.Now = c.ReadsAt
@@ -287,8 +290,8 @@ func (c Calendar) readable() Calendar {
 	return c
 }
 
-// declaredValues returns the declared values of a dimension that exist by now: the periods that have
-// begun, the values, or the keys of the set.
+// declaredValues returns the declared values of a dimension that exist by now: the periods that have begun, the
+// values of a static dimension, or the keys of a key set.
 func (c Calendar) declaredValues(d *Dimension) ([]string, error) {
 	if !d.IsTime() {
 		return c.keysOf(d), nil
@@ -300,8 +303,8 @@ func (c Calendar) declaredValues(d *Dimension) ([]string, error) {
 	return a.values(a.first, c.begun(&a))
 }
 
-// expectedValues returns the declared values that should be materialized by now: the periods that have
-// ended, the values, or the keys of the set.
+// expectedValues returns the declared values that should be materialized by now: the expected periods, the values of
+// a static dimension, or the keys of a key set.
 func (c Calendar) expectedValues(d *Dimension) ([]string, error) {
 	if !d.IsTime() {
 		return c.keysOf(d), nil
@@ -323,8 +326,8 @@ func (c Calendar) Newest(d *Dimension, n int) ([]string, error) {
 	return a.values(max(a.first, last-int64(n)+1), last)
 }
 
-// EmptySet returns the name of a key set of the space that has no keys, or "" if there is none. A space
-// with such a key set has no partitions.
+// EmptySet returns the name of a key set of the space that has no keys. It returns "" if every key set has keys. A
+// space with an empty key set has no partitions.
 func (c Calendar) EmptySet(s *Space) string {
 	if s == nil {
 		return ""

@@ -12,8 +12,8 @@ type Deadlines struct {
 	due  func(start, end time.Time) time.Time
 }
 
-// Deadlines returns the deadlines of a time dimension. due returns the deadline of a period. The deadline must not
-// decrease from one period to the next.
+// Deadlines returns the deadlines of a time dimension. due returns the deadline of a period. The deadline of a later
+// period must not be earlier.
 func (c Calendar) Deadlines(d *Dimension, due func(start, end time.Time) time.Time) (*Deadlines, error) {
 	a, err := c.axis(d)
 	if err != nil {
@@ -22,11 +22,11 @@ func (c Calendar) Deadlines(d *Dimension, due func(start, end time.Time) time.Ti
 	return &Deadlines{a, due}, nil
 }
 
-// ahead is how many periods after the current period may have deadlines that have already passed.
+// ahead is how many periods after the current one may have deadlines that have already passed.
 const ahead = 2
 
-// First returns the first declared period whose deadline is after a time, and its deadline. ok is false if
-// there is none.
+// First returns the first declared period whose deadline is after a time, and its deadline. ok is false if no such
+// period exists.
 func (d *Deadlines) First(after time.Time) (key string, at time.Time, ok bool) {
 	lo, hi := d.axis.first, min(d.axis.last, d.axis.current(after)+ahead)
 	if lo > hi {
@@ -42,7 +42,7 @@ func (d *Deadlines) Next(key string) (next string, at time.Time, ok bool, err er
 	if err != nil {
 		return "", time.Time{}, false, fmt.Errorf("dimension %s: %w", d.axis.Name, err)
 	}
-	if d.axis.clocked() { // index does not know the phase of the axis, so compute the number from the start
+	if d.axis.clocked() { // index ignores the phase of the axis, so compute the number from the start
 		start, err := time.Parse(layoutHour, key)
 		if err != nil {
 			return "", time.Time{}, false, d.axis.notAPeriod(key)
@@ -55,7 +55,7 @@ func (d *Deadlines) Next(key string) (next string, at time.Time, ok bool, err er
 
 func (d *Deadlines) at(n int64) time.Time { return d.due(d.axis.interval(n)) }
 
-// from returns the first existing period whose number is at least n.
+// from returns the first declared period that exists and whose number is at least n, and its deadline.
 func (d *Deadlines) from(n int64) (key string, at time.Time, ok bool) {
 	for ; n <= d.axis.last; n++ {
 		if d.axis.exists(n) {

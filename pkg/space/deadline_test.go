@@ -42,7 +42,7 @@ func TestDeadlinesFollowPeriods(t *testing.T) {
 	require.Error(t, err)
 }
 
-// An hour that clocks repeat has two periods, and each has a deadline.
+// If clocks repeat an hour, both hours are periods, and each has a deadline of its own.
 func TestDeadlinesCoverRepeatedHours(t *testing.T) {
 	c := space.Calendar{Zone: calendar.Zone}
 	hours := space.Dimension{Name: "hour", Kind: space.Hourly, Start: "2026-01-01", Timezone: "Europe/Paris"}

@@ -1,7 +1,7 @@
 // Package space describes the partitions of an asset: the dimensions of its partition keys, the
-// periods and keys of each dimension, selections of partitions, and the mappings by which the
-// partitions of one asset read partitions of another. The package is pure: time, zone data and key
-// sets are passed in as a [Calendar]. This package is not a stable API.
+// periods and keys of each dimension, selections of partitions, and the mappings that determine which partitions of
+// an upstream asset a partition reads. The package is pure: callers pass the time, zone data and key sets as a
+// [Calendar]. This package is not a stable API.
 package space
 
 import (
@@ -17,7 +17,7 @@ import (
 // Kind is the kind of a dimension.
 type Kind string
 
-// The kinds. The first six are kinds of time: their values are periods.
+// The kinds. The first six are kinds of time: the values of such a dimension are periods.
 const (
 	Every   Kind = "every"
 	Hourly  Kind = "hourly"
@@ -29,13 +29,13 @@ const (
 	Dynamic Kind = "dynamic"
 )
 
-// Kinds lists all kinds: first the kinds of time, from short to long periods, then the others.
+// Kinds returns all kinds: first the kinds of time, from short to long periods, and then the others.
 func Kinds() []Kind {
 	return []Kind{Every, Hourly, Daily, Weekly, Monthly, Yearly, Static, Dynamic}
 }
 
-// DefaultName returns the name of the dimension in the short form `partitions: {daily: …}`, or ""
-// for a kind without a short form.
+// DefaultName returns the name that a dimension has if the partitions are declared in the short form `partitions:
+// {daily: …}`. It returns "" for a kind without a short form.
 func (k Kind) DefaultName() string {
 	return map[Kind]string{
 		Every: "time", Hourly: "hour", Daily: "date", Weekly: "week", Monthly: "month", Yearly: "year",
@@ -61,17 +61,17 @@ const (
 type Dimension struct {
 	Name string `json:"name"`
 	Kind Kind   `json:"kind"`
-	// For a kind of time, Start and End are the first and the last period, inclusive. Each is the key of a period or,
-	// for hours and shorter periods, a day or a local time. If End is "", there is no end.
+	// Start and End are the first and the last period of a time dimension, inclusive. Each is the key of a period or,
+	// for hours and shorter periods, a day or a local time. If End is "", the periods have no end.
 	Start string `json:"start,omitempty"`
 	End   string `json:"end,omitempty"`
-	// Timezone is the IANA name of the time zone of a kind of time; "": UTC.
+	// Timezone is the IANA name of the time zone of a time dimension. "" means UTC.
 	Timezone string `json:"timezone,omitempty"`
-	// ReadyAfterSec is the delay, in seconds, from the end of a period until the period is expected.
+	// ReadyAfterSec is how many seconds after its end a period is expected.
 	ReadyAfterSec int64 `json:"ready_after_sec,omitempty"`
 	// Minutes is the length of the periods of [Every]: a divisor of 60.
 	Minutes int `json:"minutes,omitempty"`
-	// Starts is the first day of the weeks of [Weekly]; "": monday.
+	// Starts is the first day of the weeks of [Weekly]. "" means monday.
 	Starts string `json:"starts,omitempty"`
 	// Values are the keys of a [Static] dimension.
 	Values []string `json:"values,omitempty"`
@@ -82,13 +82,13 @@ type Dimension struct {
 // Weekdays are the days on which a week may start.
 var Weekdays = []string{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
 
-// IsTime reports whether the values of d are periods.
+// IsTime reports whether d is a time dimension, whose values are periods.
 func (d *Dimension) IsTime() bool { return d.Kind != Static && d.Kind != Dynamic }
 
 // clocked reports whether the periods of d are hours or shorter. The keys of such periods contain a UTC offset.
 func (d *Dimension) clocked() bool { return d.Kind == Every || d.Kind == Hourly }
 
-// PeriodsExceedDay reports whether the periods are longer than a day.
+// PeriodsExceedDay reports whether the periods of d are longer than a day.
 func (d *Dimension) PeriodsExceedDay() bool {
 	return d.Kind == Weekly || d.Kind == Monthly || d.Kind == Yearly
 }
@@ -221,7 +221,7 @@ func (d *Dimension) String() string {
 	return b.String()
 }
 
-// Range formats the declared values: "2012-01-01 to 2015-12-31".
+// Range formats the declared values for people: "2012-01-01 to 2015-12-31".
 func (d *Dimension) Range() string {
 	switch {
 	case d.Kind == Static:
@@ -244,7 +244,7 @@ func some(texts []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)
 }
 
-// Layouts of keys and of parts of them.
+// Layouts of keys, and of texts that name a part of a key.
 const (
 	layoutYear  = "2006"
 	layoutMonth = "2006-01"

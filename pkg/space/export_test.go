@@ -5,8 +5,8 @@ import "time"
 // Boundary is boundary.
 var Boundary = boundary
 
-// Intervals is like [Calendar.Interval], for many periods of one dimension. It reads the zone and the range of the
-// dimension only once.
+// Intervals returns a function that is like [Calendar.Interval] for one dimension. It computes the zone and the range
+// of the dimension only once.
 func (c Calendar) Intervals(d *Dimension) (func(key string) (start, end time.Time, err error), error) {
 	a, err := c.axis(d)
 	if err != nil {

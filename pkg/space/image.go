@@ -8,7 +8,7 @@ import (
 )
 
 // Reader computes the images of a mapping. The image of a partition is the set of upstream partitions that it
-// reads. One Reader serves any number of partitions.
+// reads. One Reader can compute the images of any number of partitions.
 type Reader struct {
 	*Mapping
 	calendar Calendar
@@ -59,16 +59,15 @@ func (c Calendar) axes(s *Space) ([]axis, error) {
 	return axes, nil
 }
 
-// Image holds the upstream partitions that a partition reads.
+// Image contains the upstream partitions that a partition reads.
 type Image struct {
-	// All means every partition of the upstream asset; Keys is empty.
+	// All means that the partition reads every partition of the upstream asset. In this case, Keys is empty.
 	All bool
 	// Keys are the partition keys, in order. The upstream asset declares them, but their periods need not have begun.
 	Keys []string
-	// Latest means that the partition reads only a part of Keys: the keys of the newest materialized
-	// period.
+	// Latest means that the partition reads only some of Keys: those whose period is the newest materialized one.
 	Latest bool
-	// Undeclared is the number of keys that the mapping yields but the upstream asset does not declare.
+	// Undeclared is the number of values that the mapping yields but that the upstream asset does not declare.
 	Undeclared int
 }
 
@@ -76,12 +75,12 @@ type Image struct {
 // again, the partition reads other data.
 type KeyRead struct {
 	Set string
-	// Keys are the keys. Nil: all keys that the set has or had.
+	// If Keys is nil, all keys that the set has or has had determine what the partition reads.
 	Keys []string
 }
 
-// KeyReads returns the keys of key sets that determine what a partition reads. It omits the values of dimensions that
-// the reader shares with the upstream asset: if such a key is removed, the reader's own partition is also removed.
+// KeyReads returns the keys of key sets that determine what a partition reads. It omits dimensions that the reader
+// has in common with the upstream asset: if such a key is removed, the reader's partition is also removed.
 func (r *Reader) KeyReads(key string) ([]KeyRead, error) {
 	var reads []KeyRead
 	if r.Upstream == nil || r.same {
@@ -154,7 +153,7 @@ func (r *Reader) Image(key string) (Image, error) {
 	return image, nil
 }
 
-// values returns the values of upstream dimension i that a partition reads, declared or not.
+// values returns the values of the i-th upstream dimension that a partition reads. The values may be undeclared.
 func (r *Reader) values(i int, values []string) ([]string, error) {
 	p, up := &r.parts[i], &r.up[i]
 	switch p.Op {
@@ -215,8 +214,8 @@ func (r *Reader) coarsened(up, down *axis, key string) ([]string, error) {
 		first, last := up.within(civil{from: down.startOf(n), to: down.startOf(n + 1)})
 		return up.values(first, last)
 	}
-	// If clocks change at midnight, the last hours of a day may come after the first hours of the next day. So search a
-	// wider interval, and select by the date in the key.
+	// If clocks change at midnight, the last hours of a day may come after the first hours of the next day. So list the
+	// periods of a longer interval, and select those with the right date in their keys.
 	const hours = 3 * 3600
 	from, to := firstInstant(down.startOf(n), up.zone).Unix()-hours, firstInstant(down.startOf(n+1), up.zone).Unix()+hours
 	all, err := up.values(floorDiv(from-up.phase, up.period()), floorDiv(to-up.phase, up.period()))
@@ -255,8 +254,8 @@ func (r *Reader) Reads(down, up string) (bool, error) {
 	return true, nil
 }
 
-// Newest returns the partitions in keys of the newest period of which a partition exists. Some of them may not exist.
-// keys are upstream partitions.
+// Newest finds the newest period of which an upstream partition in keys exists. It returns all partitions in keys
+// that belong to this period, even those that do not exist.
 func (r *Reader) Newest(keys []string, exists func(key string) bool) []string {
 	best := int64(math.MinInt64)
 	for _, key := range keys {
@@ -301,7 +300,7 @@ func (r *Reader) Begun(key string) bool { return r.calendar.hasBegun(r.Upstream,
 // ReaderBegun is like [Reader.Begun] for a partition of the reader.
 func (r *Reader) ReaderBegun(key string) bool { return r.calendar.hasBegun(r.Downstream, r.down, key) }
 
-// hasBegun reports whether the periods of a partition have begun. The axes are those of its space.
+// hasBegun reports whether the period of a partition has begun. axes are the axes of the space s.
 func (c Calendar) hasBegun(s *Space, axes []axis, key string) bool {
 	values, err := s.Parse(key)
 	if err != nil {
@@ -318,7 +317,7 @@ func (c Calendar) hasBegun(s *Space, axes []axis, key string) bool {
 	return true
 }
 
-// ReadsWindow reports whether partitions read windows.
+// ReadsWindow reports whether partitions read upstream periods through a [Window].
 func (r *Reader) ReadsWindow() bool {
 	return slices.ContainsFunc(r.parts, func(p mapPart) bool { return p.Op == Window })
 }
@@ -344,7 +343,8 @@ func (r *Reader) Clipped(key string) (start, end bool, err error) {
 	return start, end, nil
 }
 
-// OmitsFuture reports whether partitions read only those upstream periods that have begun.
+// OmitsFuture reports whether the mapping omits upstream periods because they have not begun: it reads all or the
+// newest periods.
 func (r *Reader) OmitsFuture() bool {
 	for i := range r.parts {
 		if op := r.parts[i].Op; !r.every && r.up[i].IsTime() && (op == All || op == Latest) {
@@ -376,7 +376,7 @@ func (r *Reader) BeginsAfter(key string, at time.Time) bool {
 func (r *Reader) Has(key string) bool { return r.members.Has(key) }
 
 // Preimage returns the partitions of the reader that read an upstream partition. It returns only declared
-// partitions that have begun. If every partition reads it, Preimage returns all = true instead.
+// partitions that have begun. If every partition of the reader reads it, Preimage returns no keys, and all is true.
 func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
 	ups, err := r.Upstream.Parse(key)
 	if err != nil {
@@ -414,8 +414,8 @@ func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
 	return keys, false, err
 }
 
-// back returns the values of the reader's dimension that read a value of upstream dimension i. If all values of the
-// reader's dimension read it, limited is false.
+// back returns those values of the reader's dimension that read a value of the i-th upstream dimension. If all
+// partitions read the value, limited is false.
 func (r *Reader) back(i int, value string) (values []string, limited bool, err error) {
 	p := &r.parts[i]
 	switch p.Op {

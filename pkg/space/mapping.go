@@ -10,19 +10,19 @@ import (
 // Op is the operation of a mapping on one dimension.
 type Op string
 
-// The operations. They say which values of an upstream dimension a partition reads.
+// The operations. An operation determines which values of an upstream dimension a partition reads.
 const (
 	Identity Op = "identity" // the same value
 	All      Op = "all"      // every value
 	Latest   Op = "latest"   // the newest materialized value
-	Window   Op = "window"   // the periods at the offsets A to B from the same period
+	Window   Op = "window"   // the periods from the offset A to the offset B, relative to the same period
 	Coarsen  Op = "coarsen"  // the shorter periods that the period contains
 	Refine   Op = "refine"   // the longer period that contains the period
-	Values   Op = "values"   // the listed values
+	Values   Op = "values"   // the values that the mapping lists
 )
 
 // Map is a declared mapping: one operation for the whole asset, or separate operations for some dimensions.
-// Operations that the Map does not declare are inferred from both spaces. The zero Map declares none.
+// Operations that the Map does not declare are inferred from both spaces. The zero Map declares no operations.
 type Map struct {
 	// Op is [Identity], [All] or [Latest] for the whole asset, or "".
 	Op Op `json:"op,omitempty"`
@@ -35,18 +35,18 @@ type DimensionMap struct {
 	// Dimension is a dimension of the reader or, for [All] and [Latest], of the upstream asset.
 	Dimension string `json:"dimension"`
 	Op        Op     `json:"op"`
-	// Of is the dimension of the upstream asset, if its name differs.
+	// Of is the dimension of the upstream asset, if its name differs from Dimension.
 	Of string `json:"of,omitempty"`
 	// From and To are the offsets of a [Window].
 	From int64 `json:"from,omitempty"`
 	To   int64 `json:"to,omitempty"`
-	// Values maps each value of the reader to the upstream values that it reads.
+	// Values maps each value of the reader's dimension to the upstream values that it reads.
 	Values map[string][]string `json:"values,omitempty"`
 }
 
 // Mapping is a checked mapping between two spaces.
 type Mapping struct {
-	// Upstream is the space of the asset that is read. Downstream is the space of its reader. Nil: the
+	// Upstream is the space of the asset that is read. Downstream is the space of its reader. A space is nil if its
 	// asset is not partitioned.
 	Upstream, Downstream *Space
 	// same means that a partition reads the partition with its own key.
@@ -54,14 +54,15 @@ type Mapping struct {
 	// every means that a partition reads all partitions.
 	every bool
 	parts []mapPart // one part for each of Upstream.Dimensions, in the same order
-	// Warning describes an effect of the mapping that may surprise its author. "": there is none.
+	// Warning describes an effect of the mapping that may surprise its author. It is "" if the mapping has no such
+	// effect.
 	Warning string
 }
 
 // mapPart is the operation that determines the values of one upstream dimension.
 type mapPart struct {
 	DimensionMap
-	reader int // the dimension of the reader that determines the values; -1: there is none
+	reader int // the index of the reader's dimension that determines the values, or -1
 }
 
 // Infer checks a declared mapping, and infers the operations that it does not declare.
@@ -111,7 +112,7 @@ func sameKind(a, b *Dimension) bool {
 		(!a.clocked() || a.Zone() == b.Zone()) && (a.Kind != Dynamic || a.Set == b.Set)
 }
 
-// declared fills in the declared operations.
+// declared sets the parts whose operations are declared.
 func (m *Mapping) declared(d Map) error {
 	m.parts = make([]mapPart, len(m.Upstream.Dimensions))
 	if d.Op == Latest {
@@ -158,10 +159,10 @@ func (m *Mapping) dimensions() []Dimension {
 	return m.Downstream.Dimensions
 }
 
-// upstreamOf returns the upstream dimension that a declared operation maps, or -1. If the operation does not name
-// an upstream dimension, it maps the dimension with the same name as the reader's dimension. If no dimension has
-// this name and the reader's dimension is a time dimension, the operation maps the upstream time dimension.
-// Otherwise it maps the only other upstream dimension whose name the reader does not have.
+// upstreamOf returns the index of the upstream dimension that a declared operation maps, or -1. If the operation does
+// not name an upstream dimension, it maps the one with the name of the reader's dimension. If no upstream dimension
+// has this name, the operation of a time dimension maps the upstream time dimension. The operation of another
+// dimension maps the only upstream dimension that is not a time dimension and whose name the reader does not have.
 func (m *Mapping) upstreamOf(dm DimensionMap, reader int) int {
 	index := func(name string) int {
 		return slices.IndexFunc(m.Upstream.Dimensions, func(d Dimension) bool { return d.Name == name })
@@ -238,8 +239,9 @@ func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 	return nil
 }
 
-// Unmatched returns a static value of the reader that the upstream asset lacks, and the upstream dimension. A
-// partition with this value has nothing to read. If there is no such value, both results are "".
+// Unmatched returns a value of a static dimension of the reader that the upstream dimension lacks, and the name of
+// the upstream dimension. A partition with this value has nothing to read. If no such value exists, both results are
+// "".
 func (m *Mapping) Unmatched() (value, dimension string) {
 	for i, p := range m.parts {
 		up := &m.Upstream.Dimensions[i]
@@ -255,7 +257,7 @@ func (m *Mapping) Unmatched() (value, dimension string) {
 	return "", ""
 }
 
-// rank orders the kinds of time by the length of their periods.
+// rank returns the rank of a time dimension: the longer its periods, the greater the rank.
 func rank(d *Dimension) int { return slices.Index(Kinds(), d.Kind) }
 
 // nests returns an error unless each period of fine lies within one period of coarse.
@@ -273,7 +275,7 @@ func nests(fine, coarse *Dimension) error {
 	return nil
 }
 
-// infer fills in the operations that are not declared.
+// infer sets the parts whose operations are not declared.
 func (m *Mapping) infer(d Map) error {
 	shared, open := false, false
 	for i := range m.Upstream.Dimensions {
@@ -322,8 +324,8 @@ func (m *Mapping) taken(reader int) bool {
 	return slices.ContainsFunc(m.parts, func(p mapPart) bool { return p.Op != "" && p.reader == reader })
 }
 
-// misfit returns an error that contains both spaces and the advice. If advice is empty, the error suggests mappings
-// that would fit.
+// misfit returns an error that contains both spaces and advice. If advice is empty, the error suggests mappings that
+// would fit.
 func (m *Mapping) misfit(advice, format string, args ...any) error {
 	return fmt.Errorf("cannot map the partitions of the upstream asset, %s, to %s: %w: %s", m.Upstream, m.Downstream, fmt.Errorf(format, args...),
 		cmp.Or(advice, m.fitting()))
@@ -364,8 +366,8 @@ func (m *Mapping) ReadsLatest() bool {
 	return slices.ContainsFunc(m.parts, func(p mapPart) bool { return p.Op == Latest })
 }
 
-// Operations returns the operation of each upstream dimension, in the order of the dimensions. It returns
-// nil if every partition reads all partitions.
+// Operations returns the operation on each upstream dimension, in the order of the dimensions. It returns nil if
+// every partition of the reader reads all upstream partitions.
 func (m *Mapping) Operations() []DimensionMap {
 	if m.every {
 		return nil
@@ -378,7 +380,7 @@ func (m *Mapping) Operations() []DimensionMap {
 	return operations
 }
 
-// Of returns the operation of an upstream dimension.
+// Of returns the operation on an upstream dimension.
 func (m *Mapping) Of(upstream string) (DimensionMap, bool) {
 	for i := range m.parts {
 		if m.Upstream.Dimensions[i].Name == upstream {

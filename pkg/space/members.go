@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// Members decides which partition keys a space declares at the time of a calendar. A Members can check many keys.
+// Members decides which partition keys a space declares at the time of a calendar. One Members can check any number
+// of keys.
 type Members struct {
 	space *Space
 	axes  []axis
-	sets  []map[string]bool // the values of static dimensions
-	keys  [][]string        // the keys of dynamic dimensions, sorted
-	// newest contains the last expected period of each time dimension. due is the time since which all of these
-	// periods are expected, so a partition that was made at due or later is not early.
+	sets  []map[string]bool // the values of each static dimension
+	keys  [][]string        // the keys of each dynamic dimension, sorted
+	// newest contains the last expected period of each time dimension. due is the time since which all of these periods
+	// have been expected. So a partition that was made at due or later is not early.
 	newest []int64
 	due    time.Time
 }
 
-// Members returns the set of the declared partitions, including those whose periods have not begun.
+// Members returns the [Members] of a space. The set includes declared partitions whose periods have not begun.
 func (c Calendar) Members(s *Space) (*Members, error) {
 	if s == nil {
 		return &Members{}, nil
@@ -53,7 +54,8 @@ func (c Calendar) Members(s *Space) (*Members, error) {
 	return m, nil
 }
 
-// Expects reports whether a declared partition should be materialized by now: its period has ended.
+// Expects reports whether the space declares a partition that should be materialized by now, because its period is
+// expected.
 func (m *Members) Expects(key string) bool {
 	values, err := m.space.Parse(key)
 	if err != nil || !m.HasValues(values) {
@@ -110,7 +112,7 @@ func (m *Members) HasValues(values []string) bool {
 	return true
 }
 
-// HasValue reports whether dimension i declares a value.
+// HasValue reports whether the i-th dimension declares a value.
 func (m *Members) HasValue(i int, value string) bool {
 	switch {
 	case m.sets[i] != nil:

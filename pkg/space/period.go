@@ -6,18 +6,19 @@ import (
 )
 
 // The periods of a kind of time are numbered in order. Days, weeks, months and years are counted from 1970-01-01. For
-// hours and shorter periods, the number counts the whole periods between 1970 and the start of the period in UTC. So
-// the numbers need no zone data, and if clocks repeat an hour, the two hours have different numbers.
+// hours and shorter periods, the number is how many whole periods lie between 1970 and the start of the period, in
+// UTC. So the numbers do not depend on zone data, and if clocks repeat an hour, the two hours have different numbers.
 //
 // A civil time is the date and the time that clocks show. It is represented as a time.Time in UTC.
 
 // civil is a half-open interval of civil time.
 type civil struct {
 	from, to time.Time
-	layout   string // the layout of the text
+	layout   string // the layout of the parsed text
 }
 
-// parseCivil parses a year, a month, a day, or a local time of the given length in seconds.
+// parseCivil parses a year, a month, a day, or a local time at which a period begins. length is the length of the
+// period in seconds.
 func parseCivil(text string, length int64) (civil, bool) {
 	for _, layout := range []string{layoutDay, layoutMonth, layoutYear, layoutLocal} {
 		t, err := time.Parse(layout, text)
@@ -52,7 +53,7 @@ func (d *Dimension) layoutOf() string {
 	}
 }
 
-// example says how to write a period of d.
+// example returns a text that explains how to write a period of d.
 func (d *Dimension) example() string {
 	switch d.Kind {
 	case Every, Hourly:
@@ -122,7 +123,7 @@ func (d *Dimension) notAPeriod(text string) error {
 	return fmt.Errorf("%q is not %s: %s", text, d.one(), d.example())
 }
 
-// floorDiv divides and rounds down.
+// floorDiv returns a divided by b, rounded down.
 func floorDiv(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {
@@ -133,10 +134,10 @@ func floorDiv(a, b int64) int64 {
 
 const secondsADay = 24 * 60 * 60
 
-// thursday is the weekday of 1970-01-01, counted from Monday.
+// thursday is the weekday of 1970-01-01. Monday is 0.
 const thursday = 3
 
-// ordinal returns the number of the civil period that contains a civil time. d is not clocked.
+// ordinal returns the number of the civil period that contains a civil time. d must not be clocked.
 func (d *Dimension) ordinal(t time.Time) int64 {
 	const months = 12
 	switch d.Kind {
@@ -151,7 +152,7 @@ func (d *Dimension) ordinal(t time.Time) int64 {
 	}
 }
 
-// startOf returns the civil time at which a civil period begins. d is not clocked.
+// startOf returns the civil time at which a civil period begins. d must not be clocked.
 func (d *Dimension) startOf(n int64) time.Time {
 	const months = 12
 	switch d.Kind {
@@ -186,8 +187,8 @@ func (d *Dimension) index(key string) (int64, error) {
 	return floorDiv(t.Unix(), d.period()), nil
 }
 
-// value returns the key of a period. Only clocked dimensions use the zone and the phase. The phase is how many seconds
-// after a multiple of the period's length, in UTC, a period begins.
+// value returns the key of a period. zone and phase are needed only if d is clocked. phase is the number of seconds
+// by which periods begin after a multiple of their length in UTC.
 func (d *Dimension) value(n int64, zone *time.Location, phase int64) string {
 	if !d.clocked() {
 		return d.startOf(n).Format(d.layoutOf())
@@ -210,7 +211,7 @@ func (d *Dimension) CheckBound(text string) error {
 	return err
 }
 
-// EndsBeforeStart reports whether the end is before the start. The caller has checked both with [CheckBound].
+// EndsBeforeStart reports whether the end is before the start. The caller must have checked both with [CheckBound].
 func (d *Dimension) EndsBeforeStart() bool {
 	if d.End == "" {
 		return false
@@ -223,7 +224,7 @@ func (d *Dimension) EndsBeforeStart() bool {
 	return err == nil && !end.to.After(start.from)
 }
 
-// Noun returns the noun for a start or an end, with its article.
+// Noun returns what a start or an end of d can be, with its article: "a day".
 func (d *Dimension) Noun() string {
 	if d.clocked() {
 		return "a day or a local time"
@@ -231,7 +232,7 @@ func (d *Dimension) Noun() string {
 	return d.one()
 }
 
-// Help says how to write a start or an end.
+// Help returns a text that explains how to write a start or an end.
 func (d *Dimension) Help() string {
 	if d.clocked() {
 		return "write, for example, 2025-01-15 or 2025-01-15T06:00"
@@ -239,7 +240,7 @@ func (d *Dimension) Help() string {
 	return d.example()
 }
 
-// ExampleBound returns a valid start.
+// ExampleBound returns a valid start or end, as an example.
 func (d *Dimension) ExampleBound() string {
 	if d.clocked() {
 		return "2025-01-01"

@@ -30,15 +30,15 @@ const (
 
 // Clause selects values of one dimension: the union of its items.
 type Clause struct {
-	// Dimension is the name of the dimension; "": the asset's time dimension.
+	// Dimension is the name of the dimension. "" means the asset's time dimension.
 	Dimension string
 	Items     []Item
 }
 
 // Item selects a value, a range, or everything.
 type Item struct {
-	// First and Last are the bounds of a range, inclusive. "" is an open bound. First and Last are equal for a single
-	// value.
+	// First and Last are the bounds of a range, inclusive. "" means that this end is open. For a single value, First and
+	// Last are equal.
 	First, Last string
 	// All selects every expected value.
 	All bool
@@ -46,20 +46,20 @@ type Item struct {
 	ranged bool
 }
 
-// Words that stand for periods.
+// Words that can be written instead of periods.
 const (
 	// latest is the newest expected period. "latest-6" is six periods earlier.
 	latest = "latest"
 	// today and yesterday are civil days in the zone of the dimension.
 	today, yesterday = "today", "yesterday"
-	// everything, as a whole selection, selects every expected partition.
+	// everything, if the selection consists only of this word, selects every expected partition.
 	everything = "all"
 )
 
 // ParseSelection parses clauses that are joined by ";". A clause is a dimension, "=", and a list of items:
-// "date=2025-01-01..2025-01-31;region=eu,us". An item is a value, a part of a date such as 2025-03 (its declared
-// periods), a range that may be open at one end, today, yesterday, latest, latest-N, or "*". The name of the time
-// dimension may be omitted: "2025-01-15". The text "all" selects every expected partition. One of the words
+// "date=2025-01-01..2025-01-31;region=eu,us". An item is a value, a part of a date such as 2025-03 (which selects its
+// declared periods), a range that may be open at one end, today, yesterday, latest, latest-N, or "*". The name of the
+// time dimension may be omitted: "2025-01-15". The text "all" selects every expected partition. One of the words
 // missing, stale and failed, as a clause or alone, selects the partitions with this status: "2025-03;missing".
 func ParseSelection(text string) (Selection, error) {
 	var s Selection
@@ -89,7 +89,7 @@ func ParseSelection(text string) (Selection, error) {
 	return s, nil
 }
 
-// dateLike matches a text that can only be meant as a day.
+// dateLike matches a text that must be meant as a day.
 var dateLike = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}$`)
 
 const selectionHelp = "write date=2025-01-15, date=2025-01-01..2025-01-31 or region=eu,us"
@@ -133,7 +133,7 @@ func parseClause(text string) (Clause, error) {
 	return c, nil
 }
 
-// isWord reports whether a bound is a word that means a period, such as today.
+// isWord reports whether a bound is a word such as today that can be written instead of a period.
 func isWord(text string) bool {
 	return strings.HasPrefix(text, latest) || text == today || text == yesterday
 }
@@ -177,8 +177,8 @@ func (i Item) String() string {
 	}
 }
 
-// Relative reports whether the partitions that s selects depend on the time, on key sets, or on the
-// declaration of an asset.
+// Relative reports whether the partitions that s selects depend on the time, on key sets, or on the declaration of
+// the asset.
 func (s Selection) Relative() bool {
 	for _, c := range s.Clauses {
 		for _, i := range c.Items {
@@ -222,18 +222,17 @@ func (c Calendar) Filter(s *Space, sel Selection) (func(key string) bool, error)
 	}, nil
 }
 
-// Chosen holds the partitions of a space that a selection selects.
+// Chosen contains the partitions of a space that a selection selects.
 type Chosen struct {
 	Space *Space
-	// Values are the selected values of each dimension, in the order of the dimensions. They may be
-	// undeclared. If the selection does not restrict a static or dynamic dimension, all of its values are
-	// selected.
+	// Values are the selected values of each dimension, in the order of the dimensions. The values may be undeclared. If
+	// the selection does not restrict a static or dynamic dimension, all values of the dimension are selected.
 	Values [][]string
-	// Restricted says which dimensions the selection restricts.
+	// Restricted reports, for each dimension, whether the selection restricts it.
 	Restricted []bool
 	// Skipped are the selected periods that do not exist because the zone skipped them.
 	Skipped []string
-	// Text is the selection with the resolved values in canonical form.
+	// Text is the canonical text of the selection, with resolved values: without words such as today.
 	Text string
 }
 
@@ -300,7 +299,7 @@ func (e *UnknownDimensionError) Error() string {
 	return fmt.Sprintf("the asset is partitioned by %s, not by %s", strings.Join(names, " and "), e.Dimension)
 }
 
-// clause returns the clause for a dimension, or nil.
+// clause returns the clause for a dimension. It returns nil if the selection does not restrict the dimension.
 func (s Selection) clause(d *Dimension) *Clause {
 	if s.Everything {
 		return &Clause{Dimension: d.Name, Items: []Item{{All: true}}}
@@ -427,8 +426,7 @@ func (a *axis) declared(s span) span {
 	return span{first, last}
 }
 
-// bounds returns the periods that a bound names: one period, or all periods of a year, a month or
-// a day.
+// bounds returns the periods that the text of a bound names: one period, or all periods of a year, a month or a day.
 func (c Calendar) bounds(a *axis, text string, newest int64) (span, error) {
 	if back, ok := strings.CutPrefix(text, latest); ok {
 		n := 0
@@ -489,8 +487,8 @@ func (c Calendar) dayOf(a *axis, word string) (span, error) {
 	return span{first, min(last, a.current(c.Now))}, nil
 }
 
-// Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Two keys belong to
-// one range if they are adjacent in the list all. The caller sorts both lists in ascending order.
+// Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Keys that are
+// adjacent in the list all become a range. Both lists must be sorted in ascending order.
 func Ranges(all, keys []string) string {
 	var texts []string
 	at := 0

@@ -51,7 +51,7 @@ func (s *Space) Validate() error {
 	return nil
 }
 
-// Dimension returns the dimension with a name, or nil.
+// Dimension returns the dimension with a name, or nil if the space has none.
 func (s *Space) Dimension(name string) *Dimension {
 	if s == nil {
 		return nil
@@ -72,7 +72,7 @@ func (s *Space) Has(c Clause) bool {
 	return s.Dimension(c.Dimension) != nil
 }
 
-// Time returns the time dimension, or nil.
+// Time returns the time dimension, or nil if the space has none.
 func (s *Space) Time() *Dimension {
 	if s == nil {
 		return nil
@@ -103,7 +103,7 @@ type Column struct {
 	Type string `json:"type"` // in SQL
 }
 
-// Columns returns a column for each dimension, in their order.
+// Columns returns a column for each dimension, in the order of the dimensions.
 func (s *Space) Columns() []Column {
 	if s == nil {
 		return nil
@@ -139,8 +139,8 @@ func (s *Space) Range() string {
 // errNotOfSpace means that a partition key has other dimensions than the space.
 var errNotOfSpace = errors.New("it has other dimensions")
 
-// Parse returns the values of a partition key, in the order of the dimensions. It fails if the key
-// is not canonical or belongs to another space.
+// Parse returns the values of a partition key, in the order of the dimensions. It returns an error if the key is not
+// canonical or belongs to another space.
 func (s *Space) Parse(key string) ([]string, error) {
 	values, ok := s.split(key)
 	if !ok {
@@ -157,7 +157,7 @@ func (s *Space) Parse(key string) ([]string, error) {
 	return values, nil
 }
 
-// parse returns the values of any key, in the order of the dimensions.
+// parse parses a key as JSON and returns its values, in the order of the dimensions.
 func (s *Space) parse(key string) ([]string, error) {
 	p, err := ids.ParsePartition(key)
 	if err != nil {
@@ -179,8 +179,8 @@ func (s *Space) parse(key string) ([]string, error) {
 	return values, nil
 }
 
-// split returns the values of a key in canonical form without escapes, in the order of the dimensions. It reports
-// false for every other key. It exists because a table may have millions of keys, and parsing a key as JSON takes
+// split returns the values of a key in canonical form without escapes, in the order of the dimensions. For every
+// other key, ok is false. split exists because a table may have millions of keys, and parsing a key as JSON takes
 // microseconds.
 func (s *Space) split(key string) (values []string, ok bool) {
 	if s == nil || key == "" {
@@ -189,7 +189,7 @@ func (s *Space) split(key string) (values []string, ok bool) {
 	values = make([]string, len(s.Dimensions))
 	rest, last, opening := key, "", "{"
 	for range s.Dimensions {
-		i, least := -1, "" // the dimension with the next name
+		i, least := -1, "" // the dimension whose name is next in the key
 		for j := range s.Dimensions {
 			if name := s.Dimensions[j].Name; name > last && (i < 0 || name < least) {
 				i, least = j, name
@@ -206,7 +206,8 @@ func (s *Space) split(key string) (values []string, ok bool) {
 	return values, rest == "}"
 }
 
-// member splits a member off an object in canonical JSON: `{"name":"value"` or `,"name":"value"`.
+// member parses the first member of text, which is the rest of a JSON object in canonical form: `{"name":"value"` or
+// `,"name":"value"`.
 func member(text, opening, name string) (value, rest string, ok bool) {
 	text, a := strings.CutPrefix(text, opening+`"`)
 	text, b := strings.CutPrefix(text, name)
@@ -220,7 +221,7 @@ func member(text, opening, name string) (value, rest string, ok bool) {
 	return value, rest, a && b && c && d
 }
 
-// Partition returns the partition with one value for each dimension, in their order.
+// Partition returns the partition with the given values: one for each dimension, in the order of the dimensions.
 func (s *Space) Partition(values []string) ids.Partition {
 	p := make(ids.Partition, len(values))
 	for i, v := range values {
@@ -229,7 +230,7 @@ func (s *Space) Partition(values []string) ids.Partition {
 	return p
 }
 
-// Key returns the partition key with one value for each dimension, in their order.
+// Key returns the partition key with the given values: one for each dimension, in the order of the dimensions.
 func (s *Space) Key(values ...string) string {
 	if s == nil {
 		return ""
@@ -255,14 +256,14 @@ func (s *Space) Key(values ...string) string {
 // needsEscape reports whether JSON may encode a character with an escape.
 func needsEscape(r rune) bool { return r < 0x20 || r > 0x7e || r == '"' || r == '\\' }
 
-// Expected returns the keys of all declared partitions that should be materialized by now. It fails
-// if there are more than limit.
+// Expected returns the keys of all declared partitions that should be materialized by now. It returns an error if
+// there are more than limit.
 func (c Calendar) Expected(s *Space, limit int) ([]string, error) {
 	return c.product(s, limit, c.expectedValues)
 }
 
-// ExpectedAfter returns the keys of [Calendar.Expected] that are greater than a given key: the first ones in sorted
-// order, at most limit. It does not list all keys, because there may be millions.
+// ExpectedAfter returns the least limit keys of [Calendar.Expected] that are greater than after, sorted. It does not
+// list all keys, because there may be millions.
 func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, error) {
 	if s == nil {
 		return slices.DeleteFunc([]string{""}, func(key string) bool { return key <= after }), nil
@@ -310,7 +311,7 @@ func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, er
 	return found[:min(len(found), limit)], nil
 }
 
-// prefixOf returns the common prefix of the keys that have a given value of their first dimension.
+// prefixOf returns the common prefix of all keys whose first dimension has a given value.
 func (s *Space) prefixOf(first int, value string) string {
 	return "{" + jsonOf(s.Dimensions[first].Name) + ":" + jsonOf(value)
 }
@@ -324,7 +325,7 @@ func jsonOf(text string) string {
 	return key[len(`{"":`) : len(key)-len("}")]
 }
 
-// Declared returns the keys of all declared partitions whose periods have begun. It fails if there are
+// Declared returns the keys of all declared partitions whose periods have begun. It returns an error if there are
 // more than limit.
 func (c Calendar) Declared(s *Space, limit int) ([]string, error) {
 	return c.product(s, limit, c.declaredValues)
@@ -360,8 +361,8 @@ func (c Calendar) Count(s *Space) (int, error) {
 	return count, nil
 }
 
-// count returns the number of expected values of a dimension. If there are more than [MaxListed],
-// count does not list the values, so the number includes days that the zone skipped.
+// count returns the number of expected values of a dimension. If their number exceeds [MaxListed], count does not
+// list them, and the number includes days that the zone skipped.
 func (c Calendar) count(d *Dimension) (int, error) {
 	if d.IsTime() {
 		a, err := c.axis(d)
@@ -376,9 +377,9 @@ func (c Calendar) count(d *Dimension) (int, error) {
 	return len(values), err
 }
 
-// Describe formats partition keys as a text with ranges of time: "2025-01-01..2025-01-05", or with several dimensions
-// "date=2025-01-01..2025-01-05;region=eu". The periods of a range are adjacent in the list all. Both lists must be in
-// order of time.
+// Describe formats partition keys as a text with ranges of periods: "2025-01-01..2025-01-05", or with several
+// dimensions "date=2025-01-01..2025-01-05;region=eu". Periods that are adjacent in the list all become a range. Both
+// lists must be in order of time.
 func (s *Space) Describe(all, keys []string) string {
 	if s == nil {
 		return some(keys)
@@ -446,7 +447,7 @@ func (s *Space) Selections(keys []string) []string {
 		}
 		m := member{values: values, others: strings.Join(values, ";")}
 		if time >= 0 {
-			m.n, _ = s.Dimensions[time].index(values[time]) // no error: Parse has checked the value
+			m.n, _ = s.Dimensions[time].index(values[time]) // cannot fail: Parse has checked the value
 			m.others = strings.Join(slices.Delete(slices.Clone(values), time, time+1), ";")
 		}
 		members = append(members, m)
@@ -468,8 +469,8 @@ func (s *Space) Selections(keys []string) []string {
 	return texts
 }
 
-// Product returns the partition keys of all combinations of values, one list for each dimension, in
-// the order of the lists. It fails if there are more than limit.
+// Product returns the partition keys of all combinations of values, in the order of the lists. lists contains the
+// values of each dimension. Product returns an error if there are more than limit combinations.
 func (s *Space) Product(lists [][]string, limit int) ([]string, error) {
 	total := 1
 	for _, list := range lists {

@@ -272,7 +272,8 @@ func window(from, to int64) space.Map {
 	return space.Map{Dimensions: []space.DimensionMap{{Dimension: "date", Op: space.Window, From: from, To: to}}}
 }
 
-// dimension returns a dimension for the property tests. It has a few declared values in early 2025.
+// dimension returns a dimension for the property tests. The dimension has a few declared values; periods are in early
+// 2025.
 func dimension(kind space.Kind, zone string) space.Dimension {
 	d := space.Dimension{Name: kind.DefaultName(), Kind: kind, Timezone: zone}
 	switch kind {
@@ -294,7 +295,7 @@ func dimension(kind space.Kind, zone string) space.Dimension {
 	return d
 }
 
-// drawSpace returns a space of one time dimension and perhaps others.
+// drawSpace returns a random space with one time dimension and perhaps others.
 func drawSpace(t *rapid.T, name, zone string) *space.Space {
 	kind := rapid.SampledFrom(space.Kinds()[:6]).Draw(t, name)
 	dimensions := []space.Dimension{dimension(kind, zone)}
@@ -314,7 +315,7 @@ func keysOf(t *rapid.T, s *space.Space) []string {
 
 var zonedKeys = space.Calendar{Now: zoned.Now, Zone: calendar.Zone, Keys: at.Keys}
 
-// A partition reads exactly those upstream partitions whose preimage contains it.
+// A partition must read exactly those upstream partitions whose preimage contains it.
 func TestImageAndPreimageAreAdjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		zone := rapid.SampledFrom([]string{"", "Europe/Paris", "America/New_York"}).Draw(t, "zone")
@@ -348,7 +349,8 @@ func TestImageAndPreimageAreAdjoint(t *testing.T) {
 	})
 }
 
-// A key of the space is canonical: it formats to itself after parsing, and the space lists it exactly once.
+// The keys of a space are canonical: parsing and formatting a key returns the same key, and the space lists each key
+// once.
 func TestKeysAreCanonical(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSpace(t, "space", rapid.SampledFrom([]string{"", "Europe/Paris", "Asia/Kolkata"}).Draw(t, "zone"))
@@ -372,7 +374,7 @@ func TestRangesJoinsNeighbours(t *testing.T) {
 	require.Empty(t, space.Ranges(all, nil))
 }
 
-// Has parses a key if its fast path does not understand the key. This test fails if the two paths disagree.
+// Has parses a key as JSON only if the fast path cannot split the key. Both paths must agree.
 func TestMembersHasEqualsParse(t *testing.T) {
 	s := space.New(space.Days("2025-01-01", "2025-01-31").Dimensions[0], space.Dimension{Name: "a", Kind: space.Static, Values: []string{"é", "x", `"`, "y"}})
 	members, err := space.Calendar{}.Members(s)

@@ -18,7 +18,7 @@ import (
 //go:embed testdata/zones.txt
 var zoneList string
 
-// everyZone is set by `make zones`: the test then covers every hour of every zone.
+// everyZone is set by `make zones`. If it is set, the test covers every hour of every zone.
 var everyZone = flag.Bool("every-zone", false, "check every hour of every time zone")
 
 // sample lists the zones of the default test: zones with unusual rules, and some with usual rules.
@@ -51,8 +51,8 @@ func TestHoursOfEveryZoneAreCountedOnce(t *testing.T) {
 	require.Greater(t, hours, len(zones)/2)
 }
 
-// distinct returns one zone of each group of zones whose offsets are the same at all times of the test. The keys of
-// such zones are the same, because a key contains only the offset of its zone.
+// distinct returns one of all zones that have the same offset at all times of the test. Such zones have the same
+// keys, because a key contains only the offset of its zone.
 func distinct(t *testing.T, names []string) []string {
 	t.Helper()
 	from, to := time.Date(1969, 12, 1, 0, 0, 0, 0, time.UTC), time.Date(2038, 2, 1, 0, 0, 0, 0, time.UTC)
@@ -77,18 +77,18 @@ func distinct(t *testing.T, names []string) []string {
 	})
 }
 
-// steadyDay is a day without a change of the offset near it. The keys of its periods and their instants depend only on
-// its date and its offset, not on the zone, because zones whose offset changes by less than a whole period are
-// rejected.
+// steadyDay is a day near which the offset of the zone does not change. The keys and the instants of its periods
+// depend only on the date and the offset, not on the zone, because zones whose offset changes by less than a whole
+// period are rejected.
 type steadyDay struct {
 	kind   space.Kind
 	date   string
 	offset int
 }
 
-// countOnce checks the days around every change of the offset, or every day. If several zones have the same steady day,
-// it checks the periods of that day in one zone only. In every zone, it checks that each day begins where the previous
-// one ends.
+// countOnce checks every day if every is true, and otherwise the days around each change of the offset. If several
+// zones have the same steady day, it checks the periods of this day in one zone only. In every zone, it checks that
+// each day begins where the previous one ends.
 func countOnce(t *testing.T, fine space.Dimension, every bool, seen map[steadyDay]bool) {
 	t.Helper()
 	day := space.Dimension{Name: "date", Kind: space.Daily, Start: fine.Start, End: fine.End, Timezone: fine.Timezone}
@@ -102,7 +102,7 @@ func countOnce(t *testing.T, fine space.Dimension, every bool, seen map[steadyDa
 	require.NoError(t, err)
 	interval, err := zoned.Intervals(&fine)
 	require.NoError(t, err)
-	var next int64 // the next period must start here
+	var next int64 // when the next period must start, or 0
 	for i, key := range days {
 		values, err := space.New(day).Parse(key)
 		require.NoError(t, err)
@@ -147,7 +147,7 @@ func countOnce(t *testing.T, fine space.Dimension, every bool, seen map[steadyDa
 }
 
 // valueOf returns the value in the key of a period. Near a change of the offset, it also checks that parsing the key
-// returns this value. For all other keys, parsing would take ten times as long.
+// returns this value. It does not check all keys, because with parsing the test would take ten times as long.
 func valueOf(t *testing.T, d *space.Dimension, key string, near bool) string {
 	prefix := `{"` + d.Name + `":"`
 	value := key[len(prefix) : len(key)-len(`"}`)]

@@ -6,25 +6,26 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// cell has the columns of a row that an evaluation needs. With the key, a cell has about 80 bytes; a row has 600.
+// cell contains the columns of a row that an evaluation needs. A cell and its key take about 80 bytes of memory; a
+// row takes 600.
 type cell struct {
 	version, inputs, leftOut int64
-	// made is when the run was requested. planned is when the first run of its chain of retries was requested, because a
-	// retry keeps the plan of that run.
+	// made is when the run of the output was requested. planned is when the first run of its chain of retries was
+	// requested, because retries keep the plan of the first run.
 	made, planned event.Time
-	// code, run, root and readIn are numbers that stand for texts (see texts). 0 stands for an empty text. For readIn,
-	// see [state.Partition.ReadIn].
+	// code, run, root and readIn are the numbers of texts: see the type texts. 0 is the number of the empty text. For
+	// readIn, see [state.Partition.ReadIn].
 	code, run, root, readIn uint32
-	// incomplete means that the task of this output has certainly read only outputs of its own run: see
-	// [state.Partition.Incomplete].
+	// incomplete means that, among the outputs of its chain of retries, the task has certainly read only those of its
+	// own run: see [state.Partition.Incomplete].
 	incomplete bool
 	// marked means that a person marked the output as stale.
 	marked bool
-	// ahead says whether made is before the period: see [Evaluation.omitted].
+	// ahead reports whether made is before the partition's period: see omitted.
 	ahead ahead
 }
 
-// ahead says whether the run of an output was requested before the period of its partition had begun.
+// ahead reports whether the run of an output was requested before the period of its partition began.
 type ahead uint8
 
 const (
@@ -42,7 +43,7 @@ func (t texts) number(text string) uint32 {
 	}
 	n, known := t[text]
 	if !known {
-		n = uint32(len(t)) + 1 //nolint:gosec // fewer texts than rows
+		n = uint32(len(t)) + 1 //nolint:gosec // there are fewer texts than rows
 		t[text] = n
 	}
 	return n
@@ -72,8 +73,9 @@ func timeOf(run string, other event.Time) event.Time {
 	return other
 }
 
-// readBy returns the chain of retries that may have read an output before it was visible to other runs, or 0 if there
-// is none. For an incomplete reader, it returns the run instead of the chain.
+// readBy returns the number of the chain of retries that may have read the output before it was visible to other
+// runs. It returns 0 if no chain may have done so. If the reader is incomplete, readBy returns the number of the run
+// instead.
 func (c *cell) readBy(incomplete bool) uint32 {
 	if incomplete && c.readIn != 0 {
 		return c.run
@@ -81,7 +83,7 @@ func (c *cell) readBy(incomplete bool) uint32 {
 	return c.readIn
 }
 
-// reads returns the run or the chain of retries whose outputs c has read.
+// reads returns the number of the run or the chain of retries whose outputs the task of c has read.
 func (c *cell) reads() uint32 {
 	if c.incomplete {
 		return c.run
@@ -93,12 +95,12 @@ func (c *cell) reads() uint32 {
 type columns struct {
 	keys  []string
 	cells []cell
-	// next is the position after the last key that was found. It speeds up lookups in the order of the keys, which is
-	// the usual order.
+	// next is the position after the last key that was found. It makes look-ups fast if they are in the order of the
+	// keys, as they usually are.
 	next int
 }
 
-// of returns the cell of a partition, or nil.
+// of returns the cell of a partition, or nil if columns has none.
 func (c *columns) of(key string) *cell {
 	if c.next < len(c.keys) && c.keys[c.next] == key {
 		c.next++

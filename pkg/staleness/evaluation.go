@@ -13,16 +13,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Status is the state of a partition.
+// Status is the status of a partition, such as fresh.
 type Status string
 
 // Statuses.
 const (
-	Missing Status = "missing" // expected, and never materialized
+	Missing Status = "missing" // expected, but never materialized
 	Fresh   Status = "fresh"
 	Stale   Status = "stale"
-	// Unexpected is a partition that is neither materialized nor expected: its period has not ended,
-	// or the asset does not declare it.
+	// Unexpected is the status of a partition that is neither materialized nor expected, because its period has not
+	// ended or the asset does not declare it.
 	Unexpected Status = "unexpected"
 )
 
@@ -30,38 +30,39 @@ const (
 type Data struct {
 	// Rows yields the rows of an asset's partitions in the order of their keys.
 	Rows func(asset ids.AssetKey) iter.Seq2[*state.Partition, error]
-	// Row returns the row of a partition, or nil.
+	// Row returns the row of a partition, or nil if the partition has none.
 	Row func(asset ids.AssetKey, partition string) (*state.Partition, error)
-	// Version is like Row, but only needs to return the columns that an evaluation compares, so that a table
-	// may read fewer columns. Nil: Row is called instead.
+	// Version is like Row, but need only set the columns that an evaluation compares, so that fewer columns are read. If
+	// it is nil, Row is called instead.
 	Version func(asset ids.AssetKey, partition string) (*state.Partition, error)
-	// Accepted returns the fingerprints that are accepted in place of an asset's code. Nil: there are none.
+	// Accepted returns other fingerprints that are accepted as an asset's current code. If it is nil, no others are
+	// accepted.
 	Accepted func(asset ids.AssetKey, code string) ([]string, error)
 	// KeyChanges returns the fold sequence number at which each key of a key set was last removed or added again. Nil:
 	// no key was ever removed.
 	KeyChanges func(set string) map[string]int64
-	// Marks yields the marks of an asset's outputs. Nil: there are none. Rows, Row and Version must not
+	// Marks yields the marks of an asset's outputs. If it is nil, no output is marked. Rows, Row and Version must not
 	// return outputs that are marked as missing.
 	Marks func(asset ids.AssetKey) iter.Seq[*state.Mark]
 	// Calendar decides which partitions are expected.
 	Calendar plan.Calendar
 }
 
-// Partition is a partition of an asset with its status.
+// Partition is the key of a partition, and its status.
 type Partition struct {
 	Key    string
 	Status Status
 }
 
-// Counts counts the partitions of an asset by status.
+// Counts are the numbers of an asset's partitions by status.
 type Counts struct {
 	Fresh   int `json:"fresh"`
 	Stale   int `json:"stale"`
 	Missing int `json:"missing"`
 }
 
-// Evaluation evaluates the partitions of assets in one state. It reads the rows of an asset once, and keeps about 80
-// bytes of each row. It is not safe for concurrent use.
+// Evaluation determines the statuses of partitions in one state. It reads the rows of an asset only once, and keeps
+// about 80 bytes of each row. It is not safe for concurrent use.
 type Evaluation struct {
 	graph   *plan.Graph
 	data    Data
@@ -71,18 +72,18 @@ type Evaluation struct {
 	sets    map[string]keyChanges
 	// incomplete allows partitions to run although an expected input is missing.
 	incomplete bool
-	// within contains the partitions that Restrict allows; nil: all.
+	// within contains the partitions that Restrict allows. If it is nil, all partitions are allowed.
 	within map[ids.AssetKey]*within
 	// unlisted are the errors of assets with too many partitions.
 	unlisted []error
 }
 
-// evaluated is an asset with the rows of the partitions that it declares.
+// evaluated is an asset, together with the rows of the partitions that it declares.
 type evaluated struct {
 	asset   *plan.Asset
 	members *space.Members
-	// Once loaded is set, columns and newest cover all partitions. Until then, the map some has the cells that were
-	// looked up one by one. A nil cell means that the partition is not materialized.
+	// If loaded is set, columns and newest cover all partitions. If it is not set, the map some contains the cells that
+	// were looked up one by one. A nil cell means that the partition is not materialized.
 	columns
 	newest newest
 	loaded bool
@@ -92,11 +93,11 @@ type evaluated struct {
 	marks  map[string][]*state.Mark
 	hidden map[string]*state.Mark
 	// codes is indexed by the [plan.Clip] of a partition. Each element lists the fingerprints that are accepted as the
-	// current code of such a partition, as numbers of interned texts. Nil: the current code is unknown.
+	// current code of such a partition, as numbers of texts. codes is nil if the current code is unknown.
 	codes [][]uint32
 	// windows are the dependencies that the asset reads through windows.
 	windows plan.Windows
-	// expected are the keys that the asset should have, sorted. listed is set once expected is known.
+	// expected are the keys of the partitions that the asset should have, sorted. listed means that expected is known.
 	expected []string
 	listed   bool
 }
@@ -138,7 +139,7 @@ func (e *Evaluation) asset(key ids.AssetKey) (*evaluated, error) {
 	return a, nil
 }
 
-// accept sets the fingerprints that are accepted as the current code of an asset.
+// accept sets a.codes: the fingerprints that are accepted as the current code of an asset.
 func (e *Evaluation) accept(a *evaluated) (err error) {
 	if a.windows, err = e.readers.Windows(a.asset); err != nil {
 		return err
@@ -177,7 +178,7 @@ func (a *evaluated) note(marks iter.Seq[*state.Mark]) {
 	}
 }
 
-// markOf returns the mark of an output, or nil.
+// markOf returns the mark of an output, or nil if the output has none.
 func (a *evaluated) markOf(row *state.Partition) *state.Mark {
 	for _, m := range a.marks[row.PartitionKey] {
 		if m.MaterializationID == row.MaterializationID {
@@ -193,7 +194,7 @@ func (e *Evaluation) load(key ids.AssetKey) (*evaluated, error) {
 	if err != nil || a.loaded {
 		return a, err
 	}
-	expected, _ := e.expected(a) // expected keys are declared: no need to parse millions of keys
+	expected, _ := e.expected(a) // expected keys are declared, so Has need not parse millions of keys
 	for row, err := range e.data.Rows(key) {
 		if err != nil {
 			return nil, fmt.Errorf("evaluate asset %s: %w", key, err)
@@ -216,7 +217,8 @@ func (e *Evaluation) load(key ids.AssetKey) (*evaluated, error) {
 	return a, nil
 }
 
-// cell returns a partition, or nil if it is not materialized. It reads one row unless all are loaded.
+// cell returns the cell of a partition, or nil if the partition is not materialized. Unless all rows of the asset are
+// loaded, it reads one row.
 func (e *Evaluation) cell(a *evaluated, partition string) (*cell, error) {
 	if a.loaded {
 		return a.of(partition), nil
@@ -238,8 +240,8 @@ func (e *Evaluation) cell(a *evaluated, partition string) (*cell, error) {
 }
 
 // version returns a cell with the version that a reader compares with its own inputs: the version of the
-// visible output or, if a mark hides the output, the version of the mark. It returns nil if there is
-// neither an output nor a mark.
+// visible output or, if a mark hides the output, the version of the mark. It returns nil if the partition has neither
+// an output nor such a mark.
 func (e *Evaluation) version(a *evaluated, partition string) (*cell, error) {
 	q, err := e.cell(a, partition)
 	if m := a.hidden[partition]; q == nil && m != nil {
@@ -257,8 +259,8 @@ func (a *evaluated) expects(partition string) bool {
 	return a.members.Expects(partition)
 }
 
-// changed reports whether a partition was made by code that is not current. Unknown code counts as
-// current.
+// changed reports whether a partition was made by code that is not current. It returns false if one of the two codes
+// is unknown.
 func (a *evaluated) changed(partition string, c *cell) (bool, error) {
 	if a.codes == nil || c.code == 0 {
 		return false, nil
@@ -267,8 +269,8 @@ func (a *evaluated) changed(partition string, c *cell) (bool, error) {
 	return !slices.Contains(a.codes[clip], c.code), err
 }
 
-// early reports whether the run of a partition was requested before the partition's period had ended, and
-// the period has ended by now.
+// early reports whether a partition is expected by now, although it was not yet expected when its run was requested:
+// see [space.Members.Early].
 func (a *evaluated) early(partition string, p *cell) bool {
 	return p.made != 0 && a.members.Early(partition, p.made.Time())
 }
@@ -298,7 +300,7 @@ func (e *Evaluation) status(a *evaluated, partition string, p *cell) (Status, er
 	return Fresh, nil
 }
 
-// newerInput reports whether a partition reads a partition of an upstream asset that makes it stale.
+// newerInput reports whether a partition is stale because of a partition of an upstream asset that it reads.
 func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *evaluated) (bool, error) {
 	images, err := e.readers.Of(a.asset.Key, up.asset.Key)
 	if err != nil {
@@ -331,8 +333,8 @@ func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *eva
 	return false, nil
 }
 
-// omitted reports whether p has omitted q, although q was visible, because the period of q begins after the request
-// of the run that planned p. Only an output that was made before its period can be such a q.
+// omitted reports whether p has not read q, although q was visible, because the period of q began only after the run
+// that planned p was requested. This can only happen if q was made before its period began.
 func omitted(images *space.Reader, key string, p, q *cell) bool {
 	if q.ahead == aheadUnknown {
 		if q.ahead = aheadNo; q.made != 0 && images.BeginsAfter(key, q.made.Time()) {
@@ -343,8 +345,8 @@ func omitted(images *space.Reader, key string, p, q *cell) bool {
 }
 
 // image returns the partitions of an upstream asset that a partition would read if the partitions in
-// chosen were already materialized. The result all means that the partition reads every partition that the upstream
-// asset declares.
+// chosen were already materialized. If all is true, the partition reads every partition that the upstream asset
+// declares.
 func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, chosen []string) (keys []string, all bool, err error) {
 	images, err := e.readers.Of(reader.Key, up.asset.Key)
 	if err != nil {
@@ -364,7 +366,7 @@ func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, 
 }
 
 // hiddenLatest returns the hidden partitions that a reader with the mapping `latest` would read if no mark hid them.
-// newest are the partitions that it actually reads.
+// newest are the partitions that the reader actually reads.
 func (e *Evaluation) hiddenLatest(images *space.Reader, partition string, up *evaluated, newest []string) (keys []string, err error) {
 	if len(up.hidden) == 0 {
 		return nil, nil
@@ -401,8 +403,7 @@ func (e *Evaluation) expected(a *evaluated) ([]string, error) {
 	return keys, nil
 }
 
-// Load reads the rows of an asset, and the rows of its upstream assets, in bulk instead of row by
-// row.
+// Load reads all rows of an asset and of its upstream assets, so that later calls need not read them one by one.
 func (e *Evaluation) Load(key ids.AssetKey) error {
 	a, err := e.load(key)
 	if err != nil {
@@ -445,8 +446,8 @@ func (e *Evaluation) Partitions(key ids.AssetKey) ([]Partition, error) {
 	return found, nil
 }
 
-// Statuses returns the statuses of some partitions of an asset. It reads only their rows, and the rows of
-// the partitions that they read.
+// Statuses returns the statuses of the given partitions of an asset. It reads only their rows, and the rows of the
+// partitions that they read.
 func (e *Evaluation) Statuses(key ids.AssetKey, partitions []string) ([]Status, error) {
 	a, err := e.asset(key)
 	if err != nil {

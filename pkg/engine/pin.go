@@ -100,7 +100,7 @@ func noRevision(revision int64, err error) error {
 func (e *Engine) appendPin(ctx context.Context, snap *snapshot.Snapshot, revision int64, until time.Time, reason string) error {
 	for row := range snap.State.Pins.All {
 		if row.Number() == revision {
-			e.cfg.IDs.Observe(row.CommandID) // the new command takes effect only with a greater id, even if the earlier one came from a fast clock
+			e.cfg.IDs.Observe(row.CommandID) // the new command's id must be greater, even if a fast clock created the earlier id
 		}
 	}
 	p := &event.RevisionPinned{CommandID: e.cfg.IDs.New(), Revision: revision, Until: event.At(until), Reason: reason}

@@ -42,7 +42,7 @@ type Config struct {
 	// project. The project has the assets that run, deployedAssets other assets, and schedules that are not due.
 	Deployed bool
 	release  *release.Compiled // the deployed project
-	graph    *plan.Graph       // of its assets
+	graph    *plan.Graph       // graph of its assets
 	// Cloud is the cloud to simulate; nil: the store is a folder. Seed seeds the random numbers of the cloud.
 	Cloud *cloudsim.Model
 	Seed  uint64
@@ -109,7 +109,7 @@ type sample struct {
 	hops           []float64 // milliseconds
 	usage          cloudsim.Usage
 	objects, bytes int64
-	// Peak resident memory of this process and of the worker, in bytes.
+	// peak and workerPeak are the peak resident memory of this process and of the worker, in bytes.
 	peak, workerPeak int64
 }
 

@@ -40,8 +40,8 @@ type Result struct {
 	Ratio   float64 `json:"ratio,omitempty"`
 	// Idle describes the idle process.
 	Idle *Idle `json:"idle,omitempty"`
-	// Peak resident memory of the orchestrating process and of the worker, in bytes, over all
-	// samples; 0: unknown.
+	// PeakRSS and WorkerPeakRSS are the peak resident memory of the orchestrating process and of the worker over all
+	// samples, in bytes; 0: unknown.
 	PeakRSS       int64 `json:"peak_rss_bytes,omitempty"`
 	WorkerPeakRSS int64 `json:"worker_peak_rss_bytes,omitempty"`
 

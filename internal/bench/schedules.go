@@ -20,7 +20,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table/parquetfile"
 )
 
-// The sizes of the workloads with schedules. Each schedule of a storm runs one of stormAssets assets.
+// minutely is the number of schedules in W8, and stormy is the number in W9. Each schedule of W9 runs one of
+// stormAssets assets.
 const (
 	minutely    = 60
 	stormy      = 10_000
@@ -28,7 +29,7 @@ const (
 	// settling is how long the benchmark waits after a deployment until the store counts as idle. In this time,
 	// retention deletes old revisions.
 	settling = 45 * time.Second
-	// lookEvery is the time between two looks at the state.
+	// lookEvery is the time between two reads of the state.
 	lookEvery = 2 * time.Second
 )
 
@@ -232,7 +233,8 @@ func deploy(ctx context.Context, stack *embedded.Stack, assets []plan.Asset, sch
 	}
 }
 
-// watch looks at the state until the tasks of n ticks have started.
+// watch reads the state repeatedly until the tasks of n ticks have started, and records when ticks are due and when
+// their tasks start.
 func (s *scheduledStack) watch(ctx context.Context, n int) error {
 	for {
 		snap, err := s.Current(ctx)

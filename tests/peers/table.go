@@ -89,7 +89,7 @@ func (r *report) idleTable(b *strings.Builder) {
 		"which also executes tasks, was started on a store with these runs.\n\n", r.Idle.For, r.Idle.Rest)
 }
 
-// unavailable lists peers that are missing in the comparison, with the reason.
+// unavailable lists peers that are missing from the comparison, with the reason.
 func unavailable() []string {
 	return []string{
 		"DBOS for Go: its module was not available; DBOS for TypeScript is measured instead",

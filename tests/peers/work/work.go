@@ -55,7 +55,7 @@ const Idle = "W4"
 // Workloads returns the workloads of servo-bench that peers can execute.
 func Workloads() []string { return []string{"W1", "W2", "W3", Idle} }
 
-// atOnce is the maximum of concurrent requests: the number of runs of W3.
+// atOnce is the maximum number of concurrent requests: the number of runs of W3.
 const atOnce = 200
 
 // Of returns the workload with a name, in the shape that internal/bench/workloads.go defines. The idle workload has

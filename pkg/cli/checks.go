@@ -91,7 +91,7 @@ func (a *app) failedChecks(s *state.State, runID string) {
 		if c.Tasks > 1 {
 			others = " (and " + plural(c.Tasks-1, "more task") + ")"
 		}
-		a.note("check %s of %s %s, %s%s: %s", c.Check, c.Task, c.Verdict(), strings.ToLower(c.Severity), others, view.OneLine(c.Message))
+		a.note("check %s of %s %s, %s%s: %s", c.Check, readable(c.Task), c.Verdict(), strings.ToLower(c.Severity), others, view.OneLine(c.Message))
 		if c.Sample != "" {
 			a.note("       failing rows: %s", rowsCommand(c.Task, c.Check, runID))
 		}

@@ -487,8 +487,8 @@ func (e *Evaluation) Count(key ids.AssetKey) (Counts, error) {
 }
 
 // ToRun returns the partitions of the selected assets to materialize: all missing or stale partitions,
-// and all partitions that read one of them. It omits a partition if one of its inputs neither exists nor
-// is among the partitions to materialize. blocked is the number of omitted partitions by asset.
+// and all partitions that read one of them. It omits a partition if one of its inputs neither exists nor is among the
+// partitions to materialize. blocked maps each asset to the number of its partitions that were omitted.
 func (e *Evaluation) ToRun(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked map[ids.AssetKey]int, err error) {
 	return e.choose(selected, func(p Partition, rereads bool) bool { return p.Status != Fresh || rereads })
 }
@@ -535,7 +535,7 @@ func (e *Evaluation) choose(
 			case !complete:
 				blocked[key]++
 			default:
-				at, _ := slices.BinarySearch(chosen[key], p.Key) // the position is nearly always the end
+				at, _ := slices.BinarySearch(chosen[key], p.Key) // at is nearly always the end
 				chosen[key] = slices.Insert(chosen[key], at, p.Key)
 			}
 		}
@@ -543,8 +543,8 @@ func (e *Evaluation) choose(
 	return chosen, blocked, nil
 }
 
-// byTime returns the partitions of an asset in the order in which they must be chosen. If the asset reads
-// itself, this is the order of time, because later partitions read earlier ones.
+// byTime returns the partitions of an asset in the order in which they must be chosen. If the asset reads itself,
+// they must be chosen in order of time, because later partitions read earlier ones.
 func byTime(a *plan.Asset, partitions []Partition) []Partition {
 	if !a.ReadsItself() {
 		return partitions
@@ -560,10 +560,11 @@ func byTime(a *plan.Asset, partitions []Partition) []Partition {
 	return sorted
 }
 
-// inputs reports whether a partition reads one of the chosen partitions, and whether its inputs are complete. For
-// each upstream asset, at least one partition that it reads must exist or be chosen. If the asset reads itself, this
-// does not apply to its own partitions, because the first of them have nothing to read. If the asset requires
-// complete inputs, this must hold for every expected partition that it reads. The lists in chosen are sorted.
+// inputs reports whether a partition reads one of the chosen partitions, and whether its inputs are complete. The
+// inputs are complete if, for each upstream asset, at least one of the partitions that it reads exists or is chosen.
+// If the asset reads itself, its own partitions need not exist, because the first of them have nothing to read. If
+// the asset requires complete inputs, every expected partition that it reads must exist or be chosen. The lists in
+// chosen are sorted.
 func (e *Evaluation) inputs(a *plan.Asset, partition string, chosen map[ids.AssetKey][]string) (rereads, complete bool, err error) {
 	complete = true
 	for _, dep := range a.Deps {

@@ -9,35 +9,35 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Explanation says why a partition has its status.
+// Explanation describes why a partition has its status.
 type Explanation struct {
 	Partition
-	Row *state.Partition // nil: not materialized
-	// Current is the current code of the asset; "": unknown. Changed means that other code made the partition.
+	Row *state.Partition // nil if the partition is not materialized
+	// Current is the current code of the asset, or "" if it is unknown. Changed means that the partition was made with
+	// other code.
 	Current string
 	Changed bool
-	// Windowed means that the asset reads through windows. Then Changed may also mean that an upstream asset declares
-	// another start or end.
+	// Windowed means that the asset reads through windows. In this case, Changed may also mean that an upstream asset
+	// now declares another start or end.
 	Windowed bool
 	// Early means that the run of the partition was requested before its period had ended.
 	Early bool
-	// Mark is the mark that a person has set for the output; nil: none. If it hides the output, Row is
-	// nil.
+	// Mark is the mark that a person has set for the output, or nil. If the mark hides the output, Row is nil.
 	Mark *state.Mark
 	// Declared describes the partitions that the asset declares. It is empty if the asset declares this partition.
 	Declared string
-	// Sets lists the key sets whose changes make the partition stale. After the partition was planned, a key that it
-	// reads was removed or added again, so now it would read other partitions.
+	// Sets lists the key sets whose changes make the partition stale. After the partition was planned, a key of the set
+	// was removed or added again, so the partition would now read other partitions.
 	Sets []string
 	// Newer lists the upstream assets with outputs that are newer than the versions that the partition
 	// has read.
 	Newer []Source
-	// Via lists the upstream assets with partitions that are themselves stale or missing. An asset with both has two
-	// items. When these partitions are materialized, this partition becomes stale.
+	// Via lists the upstream assets with partitions that are themselves stale or missing. An asset with stale and with
+	// missing partitions has two items. When these partitions are materialized, this partition becomes stale.
 	Via []Source
 }
 
-// Source is an upstream asset with partitions that affect the status of a reader.
+// Source is an upstream asset whose partitions affect the status of a reader.
 type Source struct {
 	Asset ids.AssetKey
 	// Key is the most relevant partition. In [Explanation.Newer], it is the partition with the newest version. In
@@ -46,9 +46,10 @@ type Source struct {
 	Key    string
 	Status Status
 	Row    *state.Partition
-	// Mark is the mark that hides the partition; nil: it is not hidden.
+	// Mark is the mark that hides the partition, or nil if the partition is not hidden.
 	Mark *state.Mark
-	// Count is the number of such partitions. In [Explanation.Via], it counts only partitions with the same status.
+	// Count is the number of partitions of the asset that affect the reader in the same way. In [Explanation.Via], they
+	// have the same status.
 	Count int
 }
 
@@ -101,8 +102,8 @@ func (e *Evaluation) Explain(key ids.AssetKey, partition string) (Explanation, e
 	return x, nil
 }
 
-// explainUpstream adds an upstream asset to the explanation of p, if its partitions affect p. p is nil if the partition
-// is not materialized.
+// explainUpstream adds an upstream asset to the explanation of p if partitions of that asset affect p. p is nil if
+// the partition is not materialized.
 func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset, dep ids.AssetKey) error {
 	up, err := e.asset(dep)
 	if err != nil {
@@ -183,7 +184,8 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 	return nil
 }
 
-// allKeys returns the keys of a loaded asset's expected, materialized and hidden partitions, some of them repeatedly.
+// allKeys returns the keys of a loaded asset's expected, materialized and hidden partitions. Some keys occur
+// repeatedly.
 func (e *Evaluation) allKeys(of *evaluated) ([]string, error) {
 	expected, err := e.expected(of)
 	if err != nil {
@@ -192,7 +194,7 @@ func (e *Evaluation) allKeys(of *evaluated) ([]string, error) {
 	return slices.AppendSeq(slices.Concat(expected, of.keys), maps.Keys(of.hidden)), nil
 }
 
-// addSource appends a source with its row, or with the mark that hides its partition.
+// addSource appends a source, and sets its row or, if a mark hides its partition, its mark.
 func (e *Evaluation) addSource(to []Source, up *evaluated, s Source) (_ []Source, err error) {
 	if s.Row, err = e.data.Row(s.Asset, s.Key); err != nil {
 		return to, err

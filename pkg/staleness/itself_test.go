@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// ledger returns an asset whose partitions read all accounts of the previous day.
+// ledger returns an asset that reads itself: a partition reads all accounts of the previous day.
 func ledger() plan.Asset {
 	return plan.Asset{
 		Key: key("ledger"), Deps: []ids.AssetKey{key("ledger")},
@@ -41,9 +41,9 @@ func ledgerRow(account string, n int, run string, version, inputs int64) *state.
 	}
 }
 
-// TestAssetThatReadsItselfRunsInOrderOfTime changes one day and checks that all later partitions that read it are
-// chosen. They must be chosen in order of time, although all keys of the first account sort before the keys of the
-// second.
+// TestAssetThatReadsItselfRunsInOrderOfTime changes one day and checks that all later partitions that depend on it
+// are chosen. They must be chosen in order of time, although all keys of the first account sort before the keys of
+// the second.
 func TestAssetThatReadsItselfRunsInOrderOfTime(t *testing.T) {
 	first, second := ids.AtTime(time.Date(2025, 1, 20, 0, 0, 0, 0, time.UTC)), ids.AtTime(time.Date(2025, 1, 21, 0, 0, 0, 0, time.UTC))
 	rows := []*state.Partition{}
@@ -66,8 +66,8 @@ func TestAssetThatReadsItselfRunsInOrderOfTime(t *testing.T) {
 	rows[5] = ledgerRow("y", 1, second, 100, 50)
 	require.Equal(t, []string{entry("x", 2), entry("x", 3), entry("y", 2), entry("y", 3)}, choose())
 
-	// Nothing is materialized. The first days have nothing to read, and the later days read them, so all partitions can
-	// run.
+	// If nothing is materialized, all partitions can run: the first days have nothing to read, and later days read
+	// earlier ones.
 	rows = nil
 	require.Len(t, choose(), 2*days)
 }

@@ -27,10 +27,9 @@ func (e *Evaluation) changes(set string) keyChanges {
 	return c
 }
 
-// changedSet returns a key set whose changes make a partition stale, or "" if there is none. Two
-// conditions hold for such a set. The partition reads keys of the set from the upstream asset. One
-// of these keys was removed or added again after inputs, the fold sequence number of the state on
-// which the partition was planned.
+// changedSet returns a key set whose changes make a partition stale, or "" if no set does. For such a set, the
+// partition reads upstream partitions with keys of the set, and one of these keys was removed or added again after
+// inputs: the fold sequence number of the state on which the partition was planned.
 func (e *Evaluation) changedSet(reader *plan.Asset, partition string, inputs int64, up *evaluated) (string, error) {
 	images, err := e.readers.Of(reader.Key, up.asset.Key)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 
 var tenants = []string{"t1", "t2", "t3"}
 
-// tenantAssets returns raw, which has days and tenants, and assets that read it. They read the same partition, all
-// tenants of a day, all of raw, or some tenants for each region.
+// tenantAssets returns the asset raw, with days and tenants, and assets that read it. The partitions of these assets
+// read the same partition of raw, all tenants of a day, all partitions, or some tenants for each region.
 func tenantAssets() []plan.Asset {
 	day := space.Days("2025-01-01", "2025-01-02").Dimensions[0]
 	tenant := space.Dimension{Name: "tenant", Kind: space.Dynamic, Set: "tenants"}

@@ -18,7 +18,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// markedAssets returns raw, which has days, and assets that read the same day, all days, or the newest day of raw.
+// markedAssets returns the asset raw, with days, and assets whose partitions read the same day, all days, or the
+// newest day of raw.
 func markedAssets() []plan.Asset {
 	daily := space.Days("2025-01-01", "2025-01-04")
 	deps := []ids.AssetKey{key("raw")}
@@ -31,8 +32,8 @@ func markedAssets() []plan.Asset {
 }
 
 // TestI21MarksFollowDefinition compares the statuses of marked partitions with the definition, applied to
-// each pair of partitions. A hidden partition is missing, and its version is the fold sequence number of
-// the mark.
+// each pair of partitions. By this definition, a hidden partition is missing, and its version is the fold sequence
+// number of the mark.
 func TestI21MarksFollowDefinition(t *testing.T) {
 	all := markedAssets()
 	g, err := plan.NewGraph(all)
@@ -98,7 +99,7 @@ func TestI21MarksFollowDefinition(t *testing.T) {
 	})
 }
 
-// markedAs returns the mark of the given kind that an output has, or nil.
+// markedAs returns the mark of an output, or nil if the output has no mark of the given kind.
 func markedAs(p *state.Partition, marks map[ids.AssetKey][]*state.Mark, as string) *state.Mark {
 	for _, list := range marks {
 		for _, m := range list {
@@ -110,8 +111,8 @@ func markedAs(p *state.Partition, marks map[ids.AssetKey][]*state.Mark, as strin
 	return nil
 }
 
-// expected returns the status of a partition according to the definition of staleness, without the
-// shortcuts of the evaluation.
+// expected returns the status of a partition according to the definition of staleness. It compares each pair of
+// partitions, unlike the evaluation.
 func expected(a *plan.Asset, p *state.Partition, raw []*state.Partition, marks map[ids.AssetKey][]*state.Mark) staleness.Status {
 	inputs := p.InputsSeq
 	if m := markedAs(p, marks, event.MarkFresh); m != nil {
@@ -135,7 +136,7 @@ func expected(a *plan.Asset, p *state.Partition, raw []*state.Partition, marks m
 	return staleness.Fresh
 }
 
-// image returns the partitions that a partition reads, or would read if nothing were hidden.
+// image returns the partitions that a partition reads, and those that it would read if they were not hidden.
 func image(a *plan.Asset, p *state.Partition, raw []*state.Partition, marks map[ids.AssetKey][]*state.Mark) (read []*state.Partition) {
 	switch a.Key {
 	case key("same"):
@@ -144,7 +145,7 @@ func image(a *plan.Asset, p *state.Partition, raw []*state.Partition, marks map[
 		}
 	case key("total"):
 		return raw
-	case key("newest"): // the newest visible one, and the hidden ones after it
+	case key("newest"): // the newest visible day, and the hidden days after it
 		for _, q := range slices.Backward(raw) {
 			read = append(read, q)
 			if markedAs(q, marks, event.MarkMissing) == nil {

@@ -9,7 +9,7 @@ import (
 // Runnable returns which of the given partitions can be materialized together, each list in the order of its keys. A
 // partition cannot be materialized if one of its inputs does not exist and cannot be materialized either. It also
 // cannot be materialized if it reads a partition in without. The partitions in without should have been materialized
-// before, but were not. If they have visible outputs, these outputs are outdated.
+// before, but were not: if they have visible outputs, these outputs are out of date.
 func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (map[ids.AssetKey][]string, error) {
 	order, err := e.graph.Topological()
 	if err != nil {
@@ -33,7 +33,7 @@ func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (ma
 			continue
 		}
 		a, _ := e.graph.Asset(key)
-		for _, dep := range a.Deps { // the assets that it reads, which may include itself
+		for _, dep := range a.Deps { // the assets that a reads, which may include a itself
 			if _, err := e.load(dep); err != nil {
 				return nil, err
 			}
@@ -54,7 +54,7 @@ func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (ma
 			case !complete || reads:
 				refuse(key, partition)
 			default:
-				at, _ := slices.BinarySearch(runnable[key], partition) // the position is the end, unless the asset reads itself
+				at, _ := slices.BinarySearch(runnable[key], partition) // at is the end, unless the asset reads itself
 				runnable[key] = slices.Insert(runnable[key], at, partition)
 			}
 		}

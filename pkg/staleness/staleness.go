@@ -3,33 +3,33 @@
 //
 // A materialized partition p is stale if at least one of these holds:
 //
-//   - Code: its code is neither the current code of the asset nor accepted in its place.
-//   - Early: its run was requested before its period had ended, or less than ready_after after the end. By now,
-//     ready_after has passed since the end.
+//   - Code: the code of p is neither the current code of the asset nor accepted instead of it.
+//   - Early: the run of p was requested before the period of p had ended, or less than ready_after after the end. By
+//     now, ready_after has passed since the end.
 //   - Upstream: p reads a partition q by the current definition, the version of q is greater than the
 //     inputs sequence of p, and p did not read q in its own chain of retries.
 //   - Future: p reads all or the newest periods of an upstream asset, and the output of one of them, q, was made before
-//     the period of q began. By now, the period has begun, and it begins after the request of the run that planned p. So p
-//     has omitted q, even if the same run made both.
-//   - Mark: a person marked it as stale.
+//     the period of q began. By now, the period has begun, but it had not begun when the run that planned p was
+//     requested. So p has not read q, even if the same run made both.
+//   - Mark: a person marked p as stale.
 //   - Keys: p reads partitions of more than one key of a key set, and one of these keys was removed or
 //     added again after the state on which p was planned.
 //
 // p read q in its own chain if all of these hold:
 //
-//   - p and q have the same root run. If p has left_out and its inputs sequence is 0, p and q must even have the same
+//   - p and q have the same root run. If p has left_out and its inputs sequence is 0, p and q must have the same
 //     run. In this case, p ran in a retry although a repeated upstream task had not succeeded, and did not read the
 //     output that an earlier run of the chain had made for that task.
 //   - The version of q is less than the version of p.
 //   - If p has left_out, the version of q is at most left_out.
 //   - q was not published from quarantine by a decision.
 //
-// If a person marked p as fresh, p counts as planned on the state that the person saw. A partition that a person
-// marked as missing counts as not materialized. Its version is the sequence number of the mark, and no chain has read
-// this version.
+// If a person marked p as fresh, p is treated as if it had been planned on the state that the person saw. A partition
+// that a person marked as missing is treated as not materialized. Its version is the sequence number of the mark, and
+// no chain has read this version.
 package staleness
 
-// newer reports whether q, which p reads, makes p stale.
+// newer reports whether p, which reads q, is stale because of the version of q.
 func newer(p, q *cell) bool {
 	return q.version > p.inputs && (q.readBy(p.incomplete) != p.reads() || !readInChain(p, q.version))
 }
@@ -40,8 +40,8 @@ func readInChain(p *cell, version int64) bool {
 	return version < p.version && (p.leftOut == 0 || version <= p.leftOut)
 }
 
-// newest summarizes the versions of many partitions. A partition that reads all of them is compared with a few values
-// of this summary, not with each version.
+// newest summarizes the versions of many partitions. It lets a partition that reads all of them be compared with a
+// few values, and not with each version.
 type newest struct{ chains, runs greatest }
 
 func (n *newest) add(q *cell) {
@@ -57,8 +57,8 @@ func (n *newest) newerThan(p *cell) bool {
 	return n.chains.newerThan(p)
 }
 
-// greatest contains the greatest version of many partitions, and the greatest version that another chain of retries
-// made. In newest.runs, it distinguishes runs instead of chains.
+// greatest contains the greatest version of many partitions, and the greatest version that was made by a different
+// chain of retries. In newest.runs, it distinguishes runs and not chains.
 type greatest struct {
 	version int64
 	by      uint32 // the chain or the run that made version
@@ -77,8 +77,8 @@ func (g *greatest) add(version int64, by uint32) {
 	}
 }
 
-// newerThan reports whether any of the versions makes p stale. For p's own chain or run, the greatest version decides:
-// if p read that version, it also read every lesser version that the same chain or run made.
+// newerThan reports whether any of the versions makes p stale. Among the versions of p's own chain or run, comparing
+// the greatest is enough: if p has read it, p has also read every lesser version of the same chain or run.
 func (g *greatest) newerThan(p *cell) bool {
 	if g.by != p.reads() {
 		return g.version > p.inputs

@@ -27,8 +27,7 @@ func day(n int) string {
 	return ids.Partition{"date": fmt.Sprintf("2025-01-%02d", n+1)}.Key()
 }
 
-// assets are raw (daily) → clean (daily) → total (unpartitioned) → copy (unpartitioned), and total also
-// reads raw.
+// assets returns raw (daily) → clean (daily) → total (unpartitioned) → copy (unpartitioned). total also reads raw.
 func assets() []plan.Asset {
 	daily := space.Days("2025-01-01", "2025-01-04")
 	return []plan.Asset{
@@ -71,7 +70,7 @@ func rowOf(rows []*state.Partition, partition string) *state.Partition {
 	return nil
 }
 
-// stale applies the definition of stale to each pair of partitions.
+// stale reports whether p is stale because of one of the upstream partitions. It applies the definition to each pair.
 func stale(p *state.Partition, upstream []*state.Partition) bool {
 	for _, q := range upstream {
 		leftOut := p.LeftOut > 0 && q.VersionSeq > p.LeftOut || q.Quality == state.Approved
@@ -251,8 +250,8 @@ type output struct {
 	read map[string]int64 // versions by partition
 }
 
-// TestNeverFreshWhenStale executes overlapping runs and retries. Some tasks run although an upstream did not succeed.
-// The test compares the status of each partition with the versions that its task has read.
+// TestNeverFreshWhenStale executes overlapping runs and retries. Some tasks run although an upstream task did not
+// succeed. The test compares the status of each partition with the versions that its task has read.
 func TestNeverFreshWhenStale(t *testing.T) {
 	all := assets()
 	rapid.Check(t, func(r *rapid.T) {
@@ -302,7 +301,7 @@ func TestNeverFreshWhenStale(t *testing.T) {
 				}
 				outdated := h.outdated(&all[i], p.Key)
 				if row.Incomplete() && !outdated {
-					continue // the row does not say which inputs were left out
+					continue // from the row alone, the inputs that were left out are unknown
 				}
 				require.Equal(r, outdated, p.Status == staleness.Stale, "%+v", row)
 			}
@@ -324,13 +323,13 @@ func cells(all []plan.Asset) (names []string) {
 	return names
 }
 
-// chain is a run with its retries.
+// chain is a run, together with its retries.
 type chain struct {
 	root, run string // the first and the last run of the chain
 	inputs    int64
 	seen      map[string]int64 // the versions that were visible when the run was planned
 	made      map[string]int64 // the versions that the chain has made
-	failed    map[string]bool  // the partitions that the last run repeats and that have not succeeded yet
+	failed    map[string]bool  // the partitions that the last run must repeat and has not yet repeated
 }
 
 func (h *history) plan() *chain {
@@ -347,7 +346,8 @@ func (h *history) nextRun() string {
 	return fmt.Sprintf("run%03d", h.runs)
 }
 
-// retry repeats some partitions in a new run. Until a repetition succeeds, tasks of this run do not read the partition.
+// retry begins a new run that repeats some partitions. Until the repetition of a partition succeeds, tasks of the new
+// run do not read this partition.
 func (h *history) retry(c *chain, repeated []string) {
 	c.run, c.failed = h.nextRun(), map[string]bool{}
 	for _, name := range repeated {
@@ -355,8 +355,9 @@ func (h *history) retry(c *chain, repeated []string) {
 	}
 }
 
-// succeed makes an output. It reads the versions that its chain has made so far, and for other inputs the versions that
-// were visible when the chain was planned. The output becomes visible unless an output of a later run is visible.
+// succeed makes an output. The output reads the versions that its chain has made so far and, for other inputs, the
+// versions that were visible when the chain was planned. The output becomes visible unless an output of a later run
+// is visible.
 func (h *history) succeed(c *chain, a *plan.Asset, partition string) {
 	name := cell(a.Key, partition)
 	out := h.make(c, a, partition)
@@ -421,7 +422,7 @@ func inputs(a *plan.Asset, partition string) []string {
 	return names
 }
 
-// outdated reports whether a visible output has read versions other than those that are visible now.
+// outdated reports whether a visible output has read other versions than those that are visible now.
 func (h *history) outdated(a *plan.Asset, partition string) bool {
 	out := h.visible[cell(a.Key, partition)]
 	for _, name := range inputs(a, partition) {
@@ -432,7 +433,8 @@ func (h *history) outdated(a *plan.Asset, partition string) bool {
 	return false
 }
 
-// The newest period of raw lacks a region, so its reader, which requires complete inputs, waits.
+// The newest period of raw lacks a region. So ToRun must not choose the reader of raw, which requires complete
+// inputs.
 func TestToRunWaitsForCompleteLatestPeriod(t *testing.T) {
 	raw := plan.Asset{Key: key("raw"), Partitions: space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01", End: "2025-01-02"},
 		space.Dimension{Name: "region", Kind: space.Static, Values: []string{"eu", "us"}})}

@@ -12,7 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// windowed returns raw, which begins on a given day, and week, whose partitions read their own day and the day before.
+// windowed returns two assets: raw, which begins on a given day, and week, whose partitions read their own day and
+// the day before.
 func windowed(start string) []plan.Asset {
 	return []plan.Asset{
 		{Key: key("raw"), Code: "1111111111111111", Partitions: space.Days(start, "2025-01-04")},
@@ -51,8 +52,8 @@ func weekRows(t *testing.T, list []plan.Asset, batch int, days ...int) []*state.
 	return rows
 }
 
-// A release moves the start of raw. Only the partitions whose windows reach across one of the starts are stale. After a
-// rollback, the outputs that were made with the old start are fresh again.
+// A release moves the start of raw. Only partitions whose windows contain days before and after the old or the new
+// start become stale. After a rollback, the outputs that were made with the old start are fresh again.
 func TestI21WindowAcrossMovedStartIsStale(t *testing.T) {
 	wide, narrow := windowed("2024-01-01"), windowed("2025-01-02")
 	statuses := func(list []plan.Asset, rows []*state.Partition) (found []staleness.Status) {
@@ -94,7 +95,7 @@ func TestExplainNamesCodeOfCutOffWindow(t *testing.T) {
 	}
 }
 
-// An accepted change is accepted for windows that are cut off, too.
+// If a change of the code is accepted, it is also accepted for partitions whose windows are cut off.
 func TestAcceptedCodeIsAcceptedForCutOffWindows(t *testing.T) {
 	narrow := windowed("2025-01-02")
 	made := weekRows(t, narrow, 1, 1)

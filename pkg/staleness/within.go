@@ -8,14 +8,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// within holds partitions of an asset; all means every partition.
+// within contains the allowed partitions of an asset. all means that every partition is allowed.
 type within struct {
 	all  bool
 	keys map[string]bool
 }
 
-// Restrict limits [Evaluation.ToRun] and [Evaluation.ToMake] to some partitions and their upstream partitions
-// in selected assets, direct or through other selected assets.
+// Restrict limits [Evaluation.ToRun] and [Evaluation.ToMake] to some partitions and their upstream partitions in
+// selected assets. It includes upstream partitions that they read through other selected assets.
 func (e *Evaluation) Restrict(to map[ids.AssetKey][]string, selected map[ids.AssetKey]bool) error {
 	order, err := e.graph.Topological()
 	if err != nil {
@@ -40,7 +40,7 @@ func (e *Evaluation) Restrict(to map[ids.AssetKey][]string, selected map[ids.Ass
 	return nil
 }
 
-// addReads adds the partitions that the allowed partitions of an asset read.
+// addReads also allows the upstream partitions that the allowed partitions of an asset read.
 func (e *Evaluation) addReads(key ids.AssetKey) error {
 	a, _ := e.graph.Asset(key)
 	here := e.within[key]

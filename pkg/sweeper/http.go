@@ -28,6 +28,6 @@ func Register(mux *http.ServeMux, s *Sweeper) {
 			_ = httpx.Problem(w, contract.Problem{Title: "Sweep incomplete", Status: http.StatusInternalServerError, Detail: err.Error()}) // as above
 			return
 		}
-		_ = httpx.JSON(w, http.StatusOK, result) // on an error, the caller has disconnected
+		_ = httpx.JSON(w, http.StatusOK, result) // an error means that the caller has disconnected
 	})
 }

@@ -2,14 +2,14 @@
 // For each domain that is due, it lists and folds the ledger, so that entries that no process announced are folded.
 // Then the dispatcher repairs dispatches and timers that were lost. This package is not a stable API.
 //
-// The wakeups of package wakeup say which domains are due. If nothing can get stuck, a sweep is one listing for all
-// domains together. A full sweep goes through all domains. It also finds entries that were appended to an idle domain
-// and never announced, because an idle domain has no wakeup.
+// The wakeups of package wakeup determine which domains are due. If no domain is due, a sweep makes a single listing
+// for all domains together. A full sweep goes through all domains. It also finds entries that were appended to an
+// idle domain and never announced, because an idle domain has no wakeup.
 //
-// A domain is swept in three steps. In each step, the sweeper may die or run concurrently with another sweeper. First
-// the compactor folds the ledger, creates the next wakeup, and publishes which wakeups may be deleted. Then the
-// dispatcher repairs. Finally the sweeper deletes the wakeups that it found; until then the next sweep finds them
-// again.
+// A domain is swept in three steps. The sweeper may die in any step, and may run concurrently with another sweeper.
+// First the compactor folds the ledger, creates the next wakeup, and publishes which wakeups may be deleted. Then the
+// dispatcher repairs. Finally, the sweeper deletes the wakeups that it found. If it dies before that, the next sweep
+// finds them again.
 package sweeper
 
 import (
@@ -37,11 +37,11 @@ import (
 const (
 	// parallel is how many domains are swept at the same time.
 	parallel = 8
-	// domainTimeout bounds the sweep of one domain, so that other domains get their turn. It is long enough for the
-	// cold start of two services. If the compactor has begun to fold, it continues after the timeout.
+	// domainTimeout is the timeout for the sweep of one domain, so that a slow domain does not block others. It is long
+	// enough for the cold start of two services. If the compactor has begun to fold, it continues after the timeout.
 	domainTimeout = 45 * time.Second
-	// dueTimeout bounds a sweep of the due domains, and fullTimeout a sweep of all domains: a scheduler waits at most
-	// half an hour for an answer. Later sweeps reach the remaining domains.
+	// dueTimeout is the timeout for a sweep of the due domains. fullTimeout is the timeout for a sweep of all domains:
+	// schedulers wait at most half an hour for an answer. Later sweeps reach the remaining domains.
 	dueTimeout, fullTimeout = 2 * time.Minute, 29 * time.Minute
 	// strayAge is the age at which a wakeup of an empty domain is deleted. The writer that created the wakeup would
 	// have published a revision within that time.
@@ -57,7 +57,7 @@ type Config struct {
 	Domains func(context.Context) ([]ids.Domain, error)
 	// Compact folds the ledger of a domain.
 	Compact func(context.Context, ids.Domain, compactor.Request) (compactor.Result, error)
-	// Repair makes the dispatcher of a domain sweep the state at a revision.
+	// Repair calls the dispatcher of a domain, which repairs dispatches and timers in the state at a revision.
 	Repair func(ctx context.Context, d ids.Domain, revision int64) error
 	// OnSwept receives the result of each sweep. It may be nil.
 	OnSwept func(Result, error)
@@ -154,9 +154,9 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 	return result, errors.Join(append(errs, listing)...)
 }
 
-// targetsOf returns each domain once, due or not, in an order that differs in each sweep. A sweep may end before it has
-// reached all domains, and the same domains may be the slowest every time. So in a fixed order, or with due domains
-// first, some domains would never be swept.
+// targetsOf returns each domain once, due or not, in an order that differs in each sweep. A sweep may end before it
+// has reached all domains, and the same domains may be the slowest in every sweep. In a fixed order, or with due
+// domains first, some domains might therefore never be swept.
 func targetsOf(wakeups []wakeup.Wakeup, all []ids.Domain, now event.Time) []*target {
 	var targets []*target
 	byDomain := map[ids.Domain]*target{}
@@ -198,7 +198,7 @@ func (s *Sweeper) sweep(ctx context.Context, t *target) (folded int, empty bool,
 			slog.String("domain", t.domain.String()), slog.Int("groups", result.Folded))
 	}
 	attended := result.ReleasedThrough
-	if empty { // an empty domain has no revision that says which wakeups may be deleted
+	if empty { // no revision of an empty domain tells which wakeups may be deleted
 		attended = event.At(s.Clock.Now().Add(-strayAge))
 	} else if err := s.Repair(ctx, t.domain, result.Revision); err != nil {
 		return result.Folded, false, err

@@ -52,7 +52,7 @@ type call struct {
 	revision int64
 }
 
-// fixture answers a sweeper and records its calls.
+// fixture is the store, the compactor and the dispatcher that a sweeper calls. It records the calls.
 type fixture struct {
 	t          *testing.T
 	store      blob.Store
@@ -61,11 +61,11 @@ type fixture struct {
 	folded     map[ids.Domain]int
 	compacting map[ids.Domain]error
 	repairing  map[ids.Domain]error
-	// attended overrides Result.ReleasedThrough of the compactor; empty lists domains without a
+	// attended contains other values for the compactor's Result.ReleasedThrough. empty contains the domains without a
 	// state.
 	attended map[ids.Domain]event.Time
 	empty    map[ids.Domain]bool
-	// hanging lists domains whose compactor does not answer.
+	// hanging contains the domains whose compactor does not answer.
 	hanging map[ids.Domain]bool
 
 	mu    sync.Mutex
@@ -181,7 +181,7 @@ func TestINV5WakeupsRemainUntilDomainIsSwept(t *testing.T) {
 	require.Equal(t, kept, w.left())
 }
 
-// Wakeups of an empty domain do not count as late: they must not trigger an alert.
+// Result.Late ignores the wakeups of an empty domain, because they must not trigger an alert.
 func TestStrayWakeupsAreDeletedAfterAnHour(t *testing.T) {
 	w := newFixture(t)
 	w.empty = map[ids.Domain]bool{one: true}
@@ -213,8 +213,7 @@ func TestSweepContinuesAfterStoreErrors(t *testing.T) {
 	require.Equal(t, []wakeup.Wakeup{kept}, w.left())
 }
 
-// More domains hang than are swept at the same time. They must not block other domains, neither in this sweep nor in
-// the next.
+// More domains hang than are swept at the same time. They must not block the other domains.
 func TestHangingDomainsDoNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -260,7 +259,7 @@ func TestSweepReportsMissedAndReorders(t *testing.T) {
 	})
 }
 
-// A domain without a wakeup is reached by a full sweep even if many due domains hang.
+// Full sweeps reach a domain without a wakeup even if many due domains hang.
 func TestFullSweepReachesDomainsThatAreNotDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -282,7 +281,7 @@ func TestFullSweepReachesDomainsThatAreNotDue(t *testing.T) {
 	})
 }
 
-// The cost of a sweep in which nothing is due does not depend on the number of domains.
+// If no domain is due, the cost of a sweep does not depend on the number of domains.
 func TestSweepOfIdleDomainsIsOneListing(t *testing.T) {
 	w := newFixture(t)
 	for range 50 {

@@ -13,8 +13,7 @@ import (
 )
 
 // Canonical returns the row as one line of JSON: every column in the table's order, NULL
-// as null, times in RFC 3339 with microseconds. Two rows are equal if and only if their
-// canonical texts are.
+// as null, times in RFC 3339 with microseconds. Two rows are equal if and only if their canonical texts are equal.
 func (t *Table[R]) Canonical(row *R) string {
 	v := reflect.ValueOf(row).Elem()
 	line := []byte{'{'}
@@ -50,9 +49,9 @@ func (c *Column) json(row reflect.Value) string {
 	return string(quoted)
 }
 
-// Diff compares two sets of rows in any order and yields a readable line for each row that
-// differs: its key, and both values of each differing column, or the side on which it is
-// missing. It yields nothing if the sets are equal.
+// Diff compares two sets of rows, which may be in any order, and yields a readable line for each difference. The line
+// names the key of the row, and both values of each differing column or the set that lacks the row. If the sets are
+// equal, Diff yields nothing.
 func (t *Table[R]) Diff(want, got []*R) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		a, errA := t.sorted(want)

@@ -29,7 +29,7 @@ type Column struct {
 	Key bool
 	// Nullable means that the zero value is stored as NULL.
 	Nullable bool
-	// Dict means that the text of the column repeats: files store it with a dictionary.
+	// Dict means that texts of the column occur repeatedly. Files store such a column with a dictionary.
 	Dict bool
 
 	field int // index of the field in the row

@@ -5,7 +5,7 @@ import (
 	"reflect"
 )
 
-// Format encodes the rows of any table as the bytes of a file.
+// Format encodes the rows of any table as the bytes of a file, and decodes them.
 type Format interface {
 	// Encode encodes n rows with distinct keys in ascending order. The function row returns each row as a struct.
 	Encode(s *Schema, n int, row func(i int) reflect.Value) ([]byte, error)
@@ -14,9 +14,8 @@ type Format interface {
 	Decode(s *Schema, data []byte, add func() reflect.Value) error
 }
 
-// Encode returns rows as a file, sorted by primary key. It does not modify rows. The same
-// rows in any order produce the same bytes. Encode rejects duplicate keys and text that is
-// not UTF-8.
+// Encode returns rows as a file, sorted by primary key. It does not modify rows. The bytes do not depend on the order
+// of rows. Encode rejects duplicate keys and text that is not UTF-8.
 func (t *Table[R]) Encode(f Format, rows []*R) ([]byte, error) {
 	sorted, err := t.sorted(rows)
 	if err != nil {
@@ -30,8 +29,7 @@ func (t *Table[R]) Encode(f Format, rows []*R) ([]byte, error) {
 }
 
 // Decode returns the rows of a file that this or another build encoded, in ascending order
-// of their keys. It validates the format, but not the checksum: callers compare that with
-// the manifest.
+// of their keys. It validates the format, but not the checksum, which callers compare with the manifest.
 func (t *Table[R]) Decode(f Format, data []byte) ([]*R, error) {
 	var rows []*R
 	err := f.Decode(&t.Schema, data, func() reflect.Value {
@@ -45,7 +43,7 @@ func (t *Table[R]) Decode(f Format, data []byte) ([]*R, error) {
 	return rows, t.checkOrder(rows)
 }
 
-// DecodePart returns the rows of a part of a file within some ranges, in ascending order of their keys.
+// DecodePart returns the rows of a part of a file that lie within the given ranges, in ascending order of their keys.
 func (t *Table[R]) DecodePart(p Parts, part int, within []Range) ([]*R, error) {
 	n := 0
 	for _, r := range within {

@@ -13,11 +13,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// JSON is a [Format] for rows too few to be worth a Parquet file: a JSON array. Each row is an
-// object with its key, row_seq, and the other columns that are not zero.
+// JSON is a [Format] for rows that are too few for a Parquet file: a JSON array. Each row is an object with its key,
+// row_seq, and the other columns whose values are not zero.
 type JSON struct{}
 
-// jsonBytes is the initial size of the buffer for a row.
+// jsonBytes is the initial size, in bytes, of the buffer for each row.
 const jsonBytes = 512
 
 // Encode implements [Format].

@@ -68,8 +68,7 @@ func TestDecodeJSONRejectsInvalidRows(t *testing.T) {
 	require.ErrorContains(t, err, "not UTF-8")
 }
 
-// FuzzDecodeJSON requires that Decode returns an error or rows that round-trip, for
-// any bytes.
+// FuzzDecodeJSON requires that for any bytes, Decode returns an error, or rows that can be encoded and decoded again.
 func FuzzDecodeJSON(f *testing.F) {
 	tab := table.Of[state.Task]("tasks")
 	for _, n := range []int{0, 1, 5} {

@@ -7,8 +7,8 @@ import (
 )
 
 // Merge returns for each key the row with the greatest Seq in any file. The order of the files does not matter. The
-// result shares its rows with the files and contains tombstones: a tombstone must survive until it has been merged
-// with all older rows of its key.
+// result shares its rows with the files. It contains tombstones, because a tombstone must be kept until it has been
+// merged with all older rows of its key.
 //
 // Two different rows with the same key and Seq mean that a file is corrupt. Merge returns
 // an error that names the key.
@@ -36,7 +36,8 @@ func (t *Table[R]) Merge(files ...[]*R) ([]*R, error) {
 	return lists[0], nil
 }
 
-// Without returns the rows whose keys do not occur in others. If no key occurs in others, it returns rows itself.
+// Without returns the rows whose keys do not occur in others. If none of the keys occurs there, it returns the slice
+// rows itself.
 func (t *Table[R]) Without(rows, others []*R) []*R {
 	if len(rows) == 0 || len(others) == 0 {
 		return rows
@@ -74,7 +75,7 @@ func (t *Table[R]) mergeTwo(a, b []*R) ([]*R, error) {
 	return append(append(merged, a...), b...), nil
 }
 
-// newer returns the row with the greater Seq of two rows with the same key.
+// newer returns one of two rows with the same key: the one with the greater Seq.
 func (t *Table[R]) newer(a, b *R) (*R, error) {
 	switch seqA, seqB := t.metaOf(a).Seq, t.metaOf(b).Seq; {
 	case seqA > seqB:

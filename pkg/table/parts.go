@@ -5,11 +5,11 @@ import "reflect"
 // Divided is a [Format] whose files have parts that can be decoded one by one.
 type Divided interface {
 	Format
-	// Open reads the index of a file's parts. The result keeps a reference to data.
+	// Open reads the index of a file's parts. The result refers to data, which must not be modified.
 	Open(data []byte) (Parts, error)
 }
 
-// Divide returns f as a [Divided], or false if the files of f have no parts.
+// Divide returns f as a [Divided]. If the files of f have no parts, it returns false.
 func Divide(f Format) (Divided, bool) {
 	d, ok := f.(Divided)
 	return d, ok
@@ -24,8 +24,8 @@ type Parts interface {
 	Rows(part int) int
 	// Bounds returns the least and the greatest value of a text column in a part, if the file records them.
 	Bounds(part int, column string) (least, greatest string, known bool)
-	// Decode calls add for each row of a part within some ranges, and sets the fields of the struct that add
-	// returns. The ranges are in order and do not overlap. Rows need not have all columns.
+	// Decode calls add for each row of a part that lies within the given ranges, and sets the fields of the struct that
+	// add returns. The ranges must be in order and must not overlap. The schema s need not have all columns of the file.
 	Decode(s *Schema, part int, within []Range, add func() reflect.Value) error
 }
 

@@ -6,9 +6,9 @@
 // key first, the columns of [Meta] last. An encoded file contains each key once, in ascending
 // order (text bytewise). The same rows always produce the same bytes.
 //
-// Files of other builds can be read: missing columns read as zero, and unknown columns
-// are ignored. Only the primary key, row_seq and deleted are required.
-// docs/format/tables.md specifies the files for authors of other readers.
+// Files of other builds can be read: a missing column has zero values, and unknown columns are ignored. Only the
+// primary key, row_seq and deleted are required. docs/format/tables.md specifies the files for authors of other
+// readers.
 package table
 
 import (
@@ -28,14 +28,14 @@ type Meta struct {
 	Deleted bool  `col:"deleted"`
 }
 
-// RowMeta gives access to the columns that every row has.
+// RowMeta returns m, so that generic code can access the columns that every row has.
 func (m *Meta) RowMeta() *Meta { return m }
 
 // Schema describes a table. Callers must not modify it.
 type Schema struct {
 	// Name is the table's name, as used in object keys and in SQL.
 	Name string
-	// Columns are the table's columns in the order of a file.
+	// Columns are the table's columns, in the order in which files store them.
 	Columns []Column
 
 	keys []Column // the columns of the primary key
@@ -51,7 +51,7 @@ func (s *Schema) Keys() []string {
 	return names
 }
 
-// Column returns the column with a name, or nil.
+// Column returns the column with a name, or nil if the table has none.
 func (s *Schema) Column(name string) *Column {
 	for i := range s.Columns {
 		if s.Columns[i].Name == name {
@@ -65,9 +65,9 @@ func (s *Schema) Column(name string) *Column {
 // for concurrent use. Of reflects on the row type, so call it once and keep the result.
 type Table[R comparable] struct{ Schema }
 
-// Of returns the table with this name and with rows of type R. Each field of R has the tag
-// `col:"name"`, then "key" for a part of the primary key (in order), "null" where the zero
-// value means "none" and is stored as NULL, and "dict" for text that repeats.
+// Of returns the table with a name and with rows of type R. Each field of R has a tag such as `col:"name,key"`. After
+// the name of the column, the tag may contain "key" for a part of the primary key (in order), "null" if the zero
+// value means that the value is missing and is stored as NULL, and "dict" for texts that occur repeatedly.
 func Of[R comparable](name string) *Table[R] {
 	rowType := reflect.TypeFor[R]()
 	t := &Table[R]{Schema{Name: name, Columns: columnsOf(rowType), meta: -1}}
@@ -119,8 +119,8 @@ func (t *Table[R]) metaOf(row *R) *Meta {
 	return meta
 }
 
-// sorted returns the rows in ascending order of their keys, without a copy if they are
-// already sorted. It rejects duplicate keys.
+// sorted returns the rows in ascending order of their keys. If they are already sorted, it returns rows itself and
+// not a copy. It rejects duplicate keys.
 func (t *Table[R]) sorted(rows []*R) ([]*R, error) {
 	if !slices.IsSortedFunc(rows, t.Compare) {
 		rows = slices.SortedFunc(slices.Values(rows), t.Compare)

@@ -23,8 +23,8 @@ type Diff struct {
 	Changed []Change
 	// Missing are the expected rows that the result lacks. Unexpected are the rows of the result that are not expected.
 	Missing, Unexpected [][]Field
-	// Moved is set if the rows are the expected rows in another order. It describes the first row that is in another
-	// place.
+	// Moved is set if the rows are the expected ones, but in another order. It describes the first row that is not in
+	// its expected place.
 	Moved *Change
 }
 
@@ -32,13 +32,13 @@ type Diff struct {
 type Change struct {
 	Row              int
 	Expected, Actual []Field
-	// Differs says which fields differ.
+	// Differs reports, for each field, whether it differs.
 	Differs []bool
 }
 
-// Compare compares the rows of a result with the expected ones, and returns nil if they are equal. If ordered is false,
-// the order of rows does not matter, but the number of equal rows does. Floating-point numbers are equal if they differ
-// by at most a billionth of the larger one. So only zero equals zero.
+// Compare compares the rows of a result with the expected ones, and returns nil if they are equal. If ordered is
+// false, Compare ignores the order of rows, but each row must occur equally often on both sides. Two floating-point
+// numbers are equal if they differ by at most a billionth of the larger one. So only zero is equal to zero.
 func Compare(columns []Column, expected, actual [][]Field, ordered bool) *Diff {
 	c := comparer{columns: columns}
 	d := c.compare(expected, actual)
@@ -63,7 +63,7 @@ func (c *comparer) names() []string {
 	return names
 }
 
-// compare compares rows in any order.
+// compare compares rows without regard to their order.
 func (c *comparer) compare(expected, actual [][]Field) *Diff {
 	missing, unexpected := c.unmatched(expected, actual)
 	if len(missing) == 0 && len(unexpected) == 0 {
@@ -83,7 +83,7 @@ func (c *comparer) compare(expected, actual [][]Field) *Diff {
 	return d
 }
 
-// unmatched returns the positions of the rows without an equal row on the other side.
+// unmatched returns the positions of the expected and of the actual rows that have no equal row on the other side.
 func (c *comparer) unmatched(expected, actual [][]Field) (missing, unexpected []int) {
 	waiting := map[string][]int{}
 	for i, row := range expected {
@@ -124,8 +124,8 @@ func (c *comparer) nearlyEqual(expected, actual [][]Field, missing, unexpected [
 	return missing, unexpected
 }
 
-// pair finds, for each missing row, the unexpected row with the most equal fields, and moves such pairs to d.Changed.
-// It returns the remaining rows.
+// pair finds, for each missing row, the unexpected row with the most equal fields, and adds these pairs to d.Changed.
+// It returns the positions of the remaining rows.
 func (c *comparer) pair(d *Diff, expected, actual [][]Field, missing, unexpected []int) (stillMissing, stillUnexpected []int) {
 	only := len(missing) == 1 && len(unexpected) == 1
 	missing = slices.DeleteFunc(missing, func(i int) bool {
@@ -167,7 +167,7 @@ func isFloat(kind string) bool { return kind == "DOUBLE" || kind == "FLOAT" }
 // tolerance is the maximum difference of equal floating-point numbers, as a fraction of the larger number.
 const tolerance = 1e-9
 
-// equal compares two values of a type.
+// equal reports whether two values of a type are equal.
 func equal(kind string, a, b Field) bool {
 	if a == b {
 		return true
@@ -183,7 +183,7 @@ func equal(kind string, a, b Field) bool {
 	return math.Abs(x-y) <= tolerance*max(math.Abs(x), math.Abs(y))
 }
 
-// rowKey returns a text that is equal for equal rows only.
+// rowKey returns a text for a row. Two rows have the same text only if they are equal.
 func rowKey(row []Field) string {
 	var b strings.Builder
 	for _, f := range row {

@@ -12,7 +12,7 @@ import (
 
 var cityAndRain = []testcase.Column{{Name: "city", Kind: "VARCHAR"}, {Name: "rain", Kind: "DOUBLE"}}
 
-// table returns one row for each line. Commas separate the fields; the text NULL stands for a null value.
+// table returns one row for each line. Commas separate the fields. The field NULL is a null value.
 func table(lines ...string) [][]testcase.Field {
 	var rows [][]testcase.Field
 	for _, line := range lines {

@@ -5,11 +5,12 @@ import (
 	"sync"
 )
 
-// minBufferBytes is the capacity of the smallest buffer. Go aligns buffers of this size as the Parquet library expects.
+// minBufferBytes is the capacity of the smallest buffer. Go aligns buffers of this size or larger as the Parquet
+// library expects.
 const minBufferBytes = 1 << 10
 
-// maxFreeBuffers is how many free buffers are kept. The Parquet library uses three at once: for compressed pages, data
-// pages and dictionary pages.
+// maxFreeBuffers is how many free buffers are kept for reuse. The Parquet library uses three at once: for compressed
+// pages, data pages and dictionary pages.
 const maxFreeBuffers = 4
 
 // buffers allocates the buffers for the pages of one file, and reuses them for the next columns and files. Without
@@ -46,8 +47,8 @@ func (b *buffers) Allocate(size int) []byte {
 	return make([]byte, size, max(size, minBufferBytes))
 }
 
-// Reallocate implements memory.Allocator. It does not reuse the smaller buffer, because values of the last page may
-// still be in it.
+// Reallocate implements memory.Allocator. It does not put the smaller buffer back into free, because values of the
+// last page may still refer to it.
 func (b *buffers) Reallocate(size int, buffer []byte) []byte {
 	if cap(buffer) >= size {
 		return buffer[:size]

@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// maxRowsPerByte limits the rows of a file by its size, so that decompression bombs are rejected. Each
-// row has a unique text key, so a genuine file never has more than 8 rows per byte.
+// maxRowsPerByte is the maximum number of rows per byte of a file. Files with more rows are rejected, because they
+// are decompression bombs. Each row has a unique text key, so a genuine file never has more than 8 rows per byte.
 const maxRowsPerByte = 8
 
 // batchCells is how many cells of a column are decoded at a time.
@@ -46,7 +46,7 @@ func (*Format) Decode(s *table.Schema, data []byte, add func() reflect.Value) (e
 	return nil
 }
 
-// readerProperties returns the properties for a reader that one goroutine uses.
+// readerProperties returns the properties for a reader that only one goroutine uses.
 func readerProperties(memory *buffers) *parquet.ReaderProperties {
 	properties := parquet.NewReaderProperties(memory)
 	properties.MaxUncompressedPageSize = maxPageBytes
@@ -60,7 +60,7 @@ type decoder struct {
 	rows   int64
 	// The field values holds the rows of the current row group.
 	*scratch
-	// within are the rows of a row group that are read; nil: all rows.
+	// within contains the ranges of rows of a row group to read. If it is nil, all rows are read.
 	within []table.Range
 }
 
@@ -159,7 +159,7 @@ func (d *decoder) readGroup(index int, where []int, limit int64) error {
 			return fmt.Errorf("column %s: %w", c.Name, err)
 		}
 		err = d.readColumn(in, c, int(count))
-		in.Close() // releases buffers and cannot fail
+		in.Close() // Close releases buffers and cannot fail
 		if err != nil {
 			return fmt.Errorf("column %s: %w", c.Name, err)
 		}
@@ -167,8 +167,8 @@ func (d *decoder) readGroup(index int, where []int, limit int64) error {
 	return nil
 }
 
-// readColumn sets one field of the group's rows. The first column, a key, creates the
-// rows one by one, so that memory does not depend on the row count in the footer.
+// readColumn sets one field of the group's rows. For the first column, which is a key, it creates the rows one by
+// one, so that a wrong row count in the footer cannot waste memory.
 func (d *decoder) readColumn(in file.ColumnChunkReader, c *table.Column, count int) error {
 	d.cells.begin(c)
 	if d.within != nil {
@@ -196,7 +196,7 @@ func (d *decoder) readColumn(in file.ColumnChunkReader, c *table.Column, count i
 	return nil
 }
 
-// readWithin is readColumn for the rows in d.within. It reads no row after the last of these rows.
+// readWithin does the work of readColumn if d.within is set. It reads no cell after the last of these rows.
 func (d *decoder) readWithin(in file.ColumnChunkReader, c *table.Column) error {
 	done, row := 0, 0 // the number of cells that were read, and of rows whose field was set
 	for _, r := range d.within {
@@ -224,7 +224,7 @@ func (d *decoder) readWithin(in file.ColumnChunkReader, c *table.Column) error {
 	return nil
 }
 
-// cells holds a batch of one column's values, and a cache that interns repeated text.
+// cells contains a batch of one column's values, and a cache of texts, so that repeated texts share memory.
 type cells struct {
 	column *table.Column
 	levels []int16
@@ -236,7 +236,7 @@ type cells struct {
 
 	last   string            // the previous text of the column
 	known  map[string]string // the texts of a dictionary column
-	copied int64             // bytes of text copied from the file
+	copied int64             // the number of bytes of text copied from the file
 }
 
 // maxKnown is the maximum number of texts that are cached for a column.
@@ -293,7 +293,7 @@ func (b *cells) read(in file.ColumnChunkReader, n int) (int, error) {
 	return int(total), b.place(int(total), present, levels)
 }
 
-// place sets the index of each cell's value.
+// place sets b.used: the index of each cell's value.
 func (b *cells) place(total, present int, levels []int16) error {
 	next := 0
 	for i := range total {
@@ -310,7 +310,7 @@ func (b *cells) place(total, present int, levels []int16) error {
 	return nil
 }
 
-// set sets a field to the value of cell i.
+// set sets a field to the value of the i-th cell.
 func (b *cells) set(field reflect.Value, i int) error {
 	at := b.used[i]
 	if at < 0 {
@@ -336,8 +336,8 @@ func (b *cells) set(field reflect.Value, i int) error {
 	return nil
 }
 
-// text returns a copy of a value in the page. It reuses the copy of the previous value and
-// of earlier values of a dictionary column, since runs and states repeat often.
+// text returns a copy of a value in the page. It reuses the copy of the previous value and, in a dictionary column,
+// the copies of earlier values, because runs and states repeat often.
 func (b *cells) text(value []byte) (string, error) {
 	if string(value) == b.last {
 		return b.last, nil

@@ -6,7 +6,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// The numbers of the Parquet specification that the writer uses.
+// The numbers that the writer uses, as the Parquet specification defines them.
 const (
 	magic = "PAR1"
 
@@ -33,7 +33,7 @@ const (
 type column struct {
 	table.Column
 	physical int64
-	bounded  bool // row groups store its least and greatest value
+	bounded  bool // row groups store the column's least and greatest value
 }
 
 func physicalType(t table.Type) int64 {
@@ -68,7 +68,7 @@ func (b *bounds) number(v int64) {
 	b.least, b.most = min(b.least, v), max(b.most, v)
 }
 
-// text extends the bounds to include v, and reports whether the bounds can be stored.
+// text extends the bounds to include v. It returns false if v is too long to be stored as a bound.
 func (b *bounds) text(v string) bool {
 	if !b.wanted {
 		return true
@@ -81,7 +81,7 @@ func (b *bounds) text(v string) bool {
 	return len(v) <= boundBytes
 }
 
-// write writes the bounds as a field: an empty struct if the bounds are not wanted.
+// write writes the bounds as a field. If the bounds are not wanted, the field is an empty struct.
 func (b *bounds) write(t *compact, id int, c *column) {
 	outer := t.begin(id)
 	if b.wanted {
@@ -89,7 +89,7 @@ func (b *bounds) write(t *compact, id int, c *column) {
 		least, most := b.first, b.last
 		if number && b.set {
 			least, most = plain(c, b.least), plain(c, b.most)
-			t.binary(1, most) // numbers are also written to the deprecated fields
+			t.binary(1, most) // for numbers, the deprecated fields are written, too
 			t.binary(2, least)
 		}
 		t.i64(3, b.nulls)
@@ -101,7 +101,7 @@ func (b *bounds) write(t *compact, id int, c *column) {
 	t.end(outer)
 }
 
-// plain returns the encoding of a number.
+// plain returns the plain encoding of a number.
 func plain(c *column, v int64) string {
 	data := binary.LittleEndian.AppendUint64(nil, uint64(v)) //nolint:gosec // the same bits
 	if c.physical == physicalInt32 {
@@ -134,7 +134,7 @@ func (w *writer) dictionaryPage(to *chunk) {
 	w.values = w.index.finish()
 }
 
-// placeBits returns the number of bits of an index into a dictionary.
+// placeBits returns how many bits an index into a dictionary of the given size needs.
 func placeBits(size int) int {
 	if size == 1 {
 		return 1
@@ -146,7 +146,7 @@ func placeBits(size int) int {
 	return n
 }
 
-// dataPage writes the page with the values of the column.
+// dataPage writes the page with the definition levels and the values of the column.
 func (w *writer) dataPage(c *column, to *chunk) {
 	page := w.values
 	if c.Nullable {
@@ -179,14 +179,14 @@ func encodingOf(c *column) int64 {
 	return encodingPlain
 }
 
-// appendPage appends the head of a page and the page to the file.
+// appendPage appends a page, after its head, to the file.
 func (w *writer) appendPage(to *chunk, packed []byte, unpacked int) {
 	w.out = append(append(w.out, w.head.buf...), packed...)
 	to.size += int64(len(w.head.buf) + len(packed))
 	to.unpacked += int64(len(w.head.buf) + unpacked)
 }
 
-// describe writes the footer's entry of a column of a row group.
+// describe writes the entry of a column of a row group to the footer.
 func (w *writer) describe(c *column, written *chunk) {
 	t := &w.meta
 	outer := t.open()
@@ -238,7 +238,7 @@ func (w *writer) describePages(c *column) {
 	page(pageData, encodingOf(c))
 }
 
-// footer writes the end of the file.
+// footer writes the footer, its length and the final magic number.
 func (w *writer) footer(form *layout, groups, rows int) {
 	at := len(w.out)
 	t := compact{buf: append(w.out, form.schema...), last: 2}
@@ -257,7 +257,7 @@ func (w *writer) footer(form *layout, groups, rows int) {
 	w.out = append(w.out, magic...)
 }
 
-// schemaOf returns the start of a table's footers: the version and the columns.
+// schemaOf returns the bytes with which the footer of each file of a table starts: the version and the columns.
 func schemaOf(name string, columns []column) []byte {
 	t := &compact{}
 	t.i32(1, formatVersion)

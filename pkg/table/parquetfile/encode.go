@@ -31,14 +31,14 @@ func (f *Format) Encode(s *table.Schema, n int, row func(i int) reflect.Value) (
 	return data, err
 }
 
-// encodeLarge returns the file with n rows, as Arrow writes it.
+// encodeLarge returns a file with n rows, written by Arrow's writer.
 func encodeLarge(form *layout, n int, row func(i int) reflect.Value) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := file.NewParquetWriterWithError(&out, form.root, file.WithWriterProps(form.props))
 	if err != nil {
 		return nil, err
 	}
-	// The bounds of a column of empty texts are empty texts, not NULL.
+	// text must not be nil: the bounds of a column of empty texts must be empty texts, not NULL.
 	e := encoder{columns: form.columns, text: make([]byte, 0, 1)}
 	for from := 0; from < n; from += rowGroupRows {
 		e.rows = e.rows[:0]
@@ -55,7 +55,7 @@ func encodeLarge(form *layout, n int, row func(i int) reflect.Value) ([]byte, er
 	return out.Bytes(), nil
 }
 
-// encoder writes row groups column by column. It reuses its buffers for each column.
+// encoder writes row groups column by column. It reuses its buffers for the next column.
 type encoder struct {
 	columns []column
 	rows    []reflect.Value
@@ -120,7 +120,7 @@ func (e *encoder) writeColumn(out file.ColumnChunkWriter, c *column) error {
 	return err
 }
 
-// values yields the column's values except NULLs, and sets the definition levels.
+// values yields the column's values except NULLs, and collects the definition levels in e.defs.
 func (e *encoder) values(c *column) func(yield func(reflect.Value) bool) {
 	return func(yield func(reflect.Value) bool) {
 		e.defs = e.defs[:0]
@@ -148,13 +148,13 @@ func (e *encoder) levels(c *column) []int16 {
 	return nil
 }
 
-// gatherText copies the column's text into one buffer, and points bytes into it.
+// gatherText copies the column's texts into one buffer, e.text. The elements of e.bytes refer to this buffer.
 func (e *encoder) gatherText(c *column) error {
 	size := 0
 	for _, row := range e.rows {
 		size += c.Of(row).Len()
 	}
-	// Grow first: the values point into the buffer, so it must not be reallocated.
+	// Grow the buffer before copying: the values refer to it, so it must not be reallocated.
 	e.text = slices.Grow(e.text[:0], size)
 	e.bytes = e.bytes[:0]
 	for v := range e.values(c) {

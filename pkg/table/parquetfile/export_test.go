@@ -14,7 +14,7 @@ func (f *Arrow) Encode(s *table.Schema, n int, row func(i int) reflect.Value) ([
 	return encodeLarge(f.layout(s), n, row)
 }
 
-// Small is the format without Arrow's writer. It returns no bytes for a file that needs Arrow's writer.
+// Small is the format without Arrow's writer. If a file needs Arrow's writer, Encode returns no bytes.
 type Small struct{ Format }
 
 // Encode implements [table.Format].

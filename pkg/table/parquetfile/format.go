@@ -21,11 +21,11 @@ const (
 )
 
 // rowGroupRows is the number of rows in a row group. Row groups are small, because a reader that needs one run, one
-// asset or one page decodes row groups. DuckDB processes row groups in parallel. Its vectors have 2,048 rows, and row
-// groups should have a multiple of that.
+// asset or one page decodes whole row groups. DuckDB processes row groups in parallel. The number of rows should be a
+// multiple of 2,048, the size of DuckDB's vectors.
 const rowGroupRows = 2048
 
-// createdBy is the name of the program in each file.
+// createdBy is the name of the program that each file contains.
 const createdBy = "servo"
 
 // Format is the [table.Format] of Parquet files. It is safe for concurrent use. Its zero value
@@ -38,11 +38,11 @@ type layout struct {
 	props *parquet.WriterProperties
 
 	columns []column
-	sorted  []int  // the columns of the key
+	sorted  []int  // the indexes of the columns of the key
 	schema  []byte // the start of the footer
 }
 
-// layout returns the layout of a table's files. Making a layout is slow.
+// layout returns the layout of a table's files. It caches layouts, because making one is slow.
 func (f *Format) layout(s *table.Schema) *layout {
 	if known, ok := f.layouts.Load(s); ok {
 		return known.(*layout) //nolint:errcheck // the map contains only layouts
@@ -59,9 +59,9 @@ func (f *Format) layout(s *table.Schema) *layout {
 	return made
 }
 
-// statistics reports whether row groups store the column's minimum and maximum, so that
-// readers can skip row groups: for keys, runs, times and row_seq. Most files are small,
-// so statistics of other columns would only enlarge them.
+// statistics reports whether row groups store the column's minimum and maximum, so that readers can skip row groups.
+// They do so for keys, runs, times and row_seq. Most files are small, so statistics of other columns would only
+// enlarge them.
 func statistics(c *table.Column) bool {
 	return c.Key || c.Type == table.Timestamp || c.Name == "run_id" || c.Name == "row_seq"
 }

@@ -86,7 +86,7 @@ func TestDecodeReadsManyRowGroups(t *testing.T) {
 	require.Empty(t, slices.Collect(tab.Diff(rows, read)))
 }
 
-// limitFile builds a file of the table "limits" as a build with other columns would write it.
+// limitFile describes a file of the table "limits" as a build that knows other columns would write it.
 type limitFile struct {
 	root   string
 	fields schema.FieldList

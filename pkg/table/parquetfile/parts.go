@@ -53,10 +53,10 @@ type parts struct {
 	columns map[string]int // the index of each column
 
 	mu     sync.Mutex
-	bounds map[string][]interval // for each column asked for, the bounds of each part
+	bounds map[string][]interval // the bounds of each part, for each column that was asked for
 }
 
-// interval has the bounds of a text column in a part.
+// interval contains the bounds of a text column in a part.
 type interval struct {
 	least, greatest string
 	known           bool

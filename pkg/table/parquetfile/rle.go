@@ -4,26 +4,26 @@ import "encoding/binary"
 
 const (
 	rleGroup = 8 // number of values that are packed together
-	// rleRun is the maximum number of groups in a packed run: its head is one byte.
+	// rleRun is the maximum number of groups in a packed run, so that its head fits in one byte.
 	rleRun = 63
 )
 
-// hybrid writes small numbers in Parquet's hybrid encoding: a number that repeats at least eight times becomes a run
-// with a count, and other numbers are packed bit by bit in groups of eight. It makes the same choices as Arrow's
-// encoder, so that both produce the same bytes.
+// hybrid writes small numbers in Parquet's hybrid encoding: a number that occurs at least eight times in a row
+// becomes a repeated run, which has a count; other numbers are packed bit by bit in groups of eight. hybrid chooses
+// between the two as Arrow's encoder does, so that both write the same bytes.
 type hybrid struct {
 	buf   []byte
 	width int // number of bits of each value
 
-	group  [rleGroup]uint32 // values that are neither packed nor part of a repeated run
+	group  [rleGroup]uint32 // values that have not been written yet
 	filled int
 	value  uint32 // the value that was put last
-	count  int    // number of consecutive puts of this value
+	count  int    // how often this value was put consecutively
 	head   int    // the position in buf at which the current packed run starts, or -1
 	groups int    // number of groups in the current packed run
 }
 
-// reset starts a sequence of numbers of a width at the end of buf.
+// reset starts a sequence of numbers at the end of buf. width is the number of bits of each number.
 func (h *hybrid) reset(buf []byte, width int) { *h = hybrid{buf: buf, width: width, head: -1} }
 
 func (h *hybrid) put(v uint32) {

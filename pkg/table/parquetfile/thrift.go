@@ -14,8 +14,8 @@ const (
 	thriftStruct = 12
 )
 
-// shortList is the least number of elements that does not fit into the head of a list. The length of such a list
-// follows its head.
+// shortList is the least length of a list that does not fit into the head of the list. Such a length is written after
+// the head.
 const shortList = 15
 
 // compact writes the structs of a Parquet file in Thrift's compact protocol. The fields of a struct
@@ -27,7 +27,7 @@ type compact struct {
 
 func (t *compact) reset() { t.buf, t.last = t.buf[:0], 0 }
 
-// field starts a field. Its id is less than 16 above the previous one.
+// field starts a field. Its id must be greater than the previous id by less than 16.
 func (t *compact) field(id int, kind byte) {
 	t.buf = append(t.buf, byte(id-t.last)<<4|kind) //nolint:gosec // a small difference
 	t.last = id
@@ -67,13 +67,13 @@ func (t *compact) list(id int, kind byte, n int) {
 	t.buf = binary.AppendUvarint(t.buf, uint64(n))
 }
 
-// open starts a struct in a list, or the outermost one. The caller passes the result to end.
+// open starts a struct in a list, or the outermost struct. The caller must pass the result to end.
 func (t *compact) open() (outer int) {
 	outer, t.last = t.last, 0
 	return outer
 }
 
-// begin starts a field with a struct. The caller passes the result to end.
+// begin starts a field with a struct. The caller must pass the result to end.
 func (t *compact) begin(id int) (outer int) {
 	t.field(id, thriftStruct)
 	return t.open()

@@ -14,22 +14,21 @@ import (
 )
 
 // Most files have fifty columns and few rows. For such files, Arrow's writer is slow, because it allocates 10 kB for
-// each column. The writer below reuses its memory and writes the same bytes. It writes one page per column and row
-// group, without the checks that divide a column into pages. Files with more text or longer statistics than these
-// limits are left to Arrow's writer.
+// each column. The writer below reuses its memory and writes the same bytes. It always writes one page per column and
+// row group. Files with more text or longer statistics than these limits are written by Arrow's writer.
 const (
-	// pageBytes is the size of text at which Arrow's writer ends a page.
+	// pageBytes is the size at which Arrow's writer ends a page of text.
 	pageBytes = 1 << 20
 	// boundBytes is the maximum length of a text whose bounds this writer stores.
 	boundBytes = 1 << 10
 	// keptBytes is the maximum size of a file whose buffers are reused.
 	keptBytes = 1 << 20
-	// smallPage is the maximum size of a page whose compressed form is kept: if the next page is equal, it is not
-	// compressed again.
+	// smallPage is the maximum size of a page whose compressed form is kept. If the next small page is equal, it need
+	// not be compressed again.
 	smallPage = 32
 )
 
-// writer writes files of one page per column and row group. It is reused.
+// writer writes files with one page per column and row group. Writers are reused.
 type writer struct {
 	out  []byte
 	meta compact // the row groups, for the footer
@@ -37,8 +36,8 @@ type writer struct {
 
 	rows   []reflect.Value
 	values []byte // the values of the column, encoded
-	levels hybrid // for each row whether the column has a value
-	index  hybrid // for each value its index in the dictionary
+	levels hybrid // for each row, whether the column has a value
+	index  hybrid // for each value, its index in the dictionary
 	head   compact
 	page   []byte
 	packed []byte
@@ -62,7 +61,7 @@ var writers = sync.Pool{New: func() any {
 // release returns the writer to the pool for reuse, unless its buffers are large.
 func (w *writer) release() {
 	clear(w.rows[:cap(w.rows)])
-	clear(w.places) // the keys share the memory of texts in rows
+	clear(w.places) // the keys refer to texts in rows, and would keep them in memory
 	if cap(w.out)+cap(w.page)+cap(w.packed) <= keptBytes {
 		writers.Put(w)
 	}
@@ -130,7 +129,7 @@ type chunk struct {
 	bounds         bounds
 }
 
-// column writes the pages of a column.
+// column writes the pages of a column. It returns false if the column does not fit in one page.
 func (w *writer) column(c *column, to *chunk) (bool, error) {
 	w.levels.reset(append(w.levels.buf[:0], 0, 0, 0, 0), 1) // four bytes for the length, then the levels
 	w.values = w.values[:0]
@@ -153,7 +152,8 @@ func (w *writer) column(c *column, to *chunk) (bool, error) {
 	return true, nil
 }
 
-// has writes the definition level of a row, which says whether the row has a value.
+// has writes the definition level of a row, and reports whether the row has a value to write. value is false for a
+// zero value, which is NULL in a nullable column.
 func (w *writer) has(c *column, b *bounds, value bool) bool {
 	if !c.Nullable {
 		return true
@@ -207,7 +207,7 @@ func (w *writer) gatherText(c *column, b *bounds) (bool, error) {
 	return true, nil
 }
 
-// appendText appends a text with its length.
+// appendText appends the length of a text and the text.
 func appendText(to []byte, v string) []byte {
 	to = binary.LittleEndian.AppendUint32(to, uint32(len(v))) //nolint:gosec // below pageBytes
 	return append(to, v...)

@@ -54,7 +54,8 @@ type pattern struct {
 	Previous string     `col:"run_id,null"`
 }
 
-// repeats returns a function whose results change after random numbers of calls, or hardly ever.
+// repeats returns a function that returns random values. Each value is repeated for a random number of calls, which
+// may be large.
 func repeats(random *rand.Rand, values int) func() int {
 	longest := 1 << random.IntN(12)
 	value, left := 0, 0

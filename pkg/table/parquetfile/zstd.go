@@ -11,9 +11,8 @@ import (
 // end with the value that crosses 1 MiB.
 const maxPageBytes = 256 << 20
 
-// boundedZstd is arrow's codec with a limit on the size of a decompressed page. Without
-// it, a few hostile bytes could allocate 64 GiB, and a process cannot recover from running
-// out of memory.
+// boundedZstd is arrow's codec with a limit on the size of a decompressed page. Without the limit, decompressing a
+// few hostile bytes could allocate 64 GiB, and a process cannot recover from running out of memory.
 type boundedZstd struct {
 	compress.Codec
 	decoder func() *zstd.Decoder
@@ -21,7 +20,7 @@ type boundedZstd struct {
 
 // init replaces arrow's codec. The codec table is global and has no lock; its documentation says to change it in
 // init.
-func init() { //nolint:gochecknoinits // the only way to limit decompression, see above
+func init() { //nolint:gochecknoinits // the only way to limit decompression
 	codec, err := compress.GetCodec(compress.Codecs.Zstd)
 	if err != nil {
 		panic(err)
@@ -38,8 +37,8 @@ func newDecoder() *zstd.Decoder {
 }
 
 // EncodeLevel compresses at the default level with one shared encoder, which produces the
-// same bytes as arrow's pool of encoders. The pool may create an encoder at any time, and
-// an encoder created in a testing/synctest bubble must not be used outside it.
+// same bytes as arrow's pool of encoders. The pool may create an encoder at any time, also in a testing/synctest
+// bubble, and such an encoder must not be used outside the bubble.
 func (c boundedZstd) EncodeLevel(dst, src []byte, level int) []byte {
 	if level == compress.DefaultCompressionLevel {
 		return c.Encode(dst, src)

@@ -227,7 +227,7 @@ func (f *folder) forgetQuiet(limit int) {
 	}
 }
 
-// reportTransitions reports the tasks and runs that have ended.
+// reportTransitions reports to the alert rules which tasks and runs have ended.
 func (f *folder) reportTransitions() {
 	tasks, runs := f.endedTasks, f.endedRuns
 	f.endedTasks, f.endedRuns = nil, nil
@@ -247,7 +247,8 @@ func (f *folder) reportTask(t *state.Task) {
 	if t.AssetKey == "" || t.Kind == event.KindGroup {
 		return
 	}
-	// A check task has its own item, because its result does not show whether the partition can be materialized.
+	// A task that only checks has its own item, because its result does not show whether the partition can be
+	// materialized.
 	item, ofCheck := t.PartitionKey, "check "+t.PartitionKey
 	subject := subjectAsset + t.AssetKey
 	failed := transition{
@@ -336,8 +337,8 @@ func (f *folder) reportRun(run *state.Run) {
 	}
 }
 
-// ScheduleOf returns the schedule of the first run in a run's chain of retries, or "". A retry itself names the
-// schedule, because the first run of its chain may have left the live state.
+// ScheduleOf returns the schedule of the first run in a run's chain of retries, or "". The trigger of a retry names
+// the schedule, because the first run of the chain may have left the live state.
 func ScheduleOf(run *state.Run) string {
 	if run.ScheduleID != "" || run.ParentRunID == "" {
 		return run.ScheduleID
@@ -359,8 +360,8 @@ func (f *folder) reportRefused(r *state.RunRequest) {
 	})
 }
 
-// reportBlocked reports that a schedule does not tick as it should. It does not report this again until the schedule
-// has recovered.
+// reportBlocked reports that a schedule does not tick as it should. It repeats the report only after the schedule has
+// recovered.
 func (f *folder) reportBlocked(schedule, item, code, message string) {
 	f.alert(transition{
 		subject: subjectSchedule + schedule, causes: []string{event.CauseScheduleBlocked}, item: item, once: true, code: code, message: message,

@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// alerted is a world whose release has alert rules. It remembers the counts of all notifications.
+// alerted is a world whose release has alert rules. It records how many transitions each notification has counted.
 type alerted struct {
 	*foldtest.World
 	counts map[string]map[string]int64 // by channel and notification
@@ -38,7 +38,7 @@ func rule(name string, causes ...string) event.AlertRule {
 	return event.AlertRule{Name: name, On: causes, To: []string{"ops"}, GroupSec: 600}
 }
 
-// end runs a task of an asset until the task has ended.
+// end runs a task of an asset and folds its end.
 func (w *alerted) end(key string, outcome event.Outcome) {
 	run := w.Run(foldtest.Task(key))
 	w.MustFold(w.Started(run, key, 1))
@@ -60,7 +60,7 @@ func (w *alerted) wake() bool {
 	return true
 }
 
-// send makes one try to send each pending notification, with the given outcome.
+// send simulates one try to send each pending notification. Each try has the given outcome.
 func (w *alerted) send(outcome string) (sent []*state.Notification) {
 	w.State.PendingNotifications(func(row *state.Notification) bool {
 		sent = append(sent, row)
@@ -87,7 +87,7 @@ func (w *alerted) counted(channel string) (total int64) {
 	}
 	for id, n := range of {
 		if !live[id] {
-			delete(of, id) // rows do not move to history here, so a digest has counted and replaced this notification
+			delete(of, id) // no row moves to history here, so a digest has replaced this notification and added its count
 			continue
 		}
 		total += n
@@ -157,8 +157,8 @@ func TestNotificationUndeliverableAfterFiveTries(t *testing.T) {
 	require.False(t, w.wake(), "nothing is tried again")
 }
 
-// An event about an ended notification may be delivered again after the row has left the live state. A rebuild may
-// evict the row earlier than the original fold, and must return the same outcome for the event.
+// An event about an ended notification may be delivered again after the notification's row has left the live state.
+// In a rebuild, the row may leave earlier than in the original fold, but the event must have the same outcome.
 func TestRepeatedEndOfNotificationChangesNothingAfterEviction(t *testing.T) {
 	w := newAlerted(t, rule("failures", event.CauseTaskFailed))
 	w.end("a", event.Failed)
@@ -312,7 +312,8 @@ func TestAlertOfScheduleIsOverWithNextSuccess(t *testing.T) {
 	require.Equal(t, []string{"schedule:clock run_failed"}, open())
 }
 
-// A retry may end long after the first run of its chain has left the live state. A rebuild still has that run.
+// A retry may end long after the first run of its chain has left the live state. In a rebuild, this run may still be
+// in the live state.
 func TestAlertOfScheduleIsOverWithRetry(t *testing.T) {
 	for name, evicted := range map[string]bool{"the first run is live": false, "the first run is history": true} {
 		t.Run(name, func(t *testing.T) {
@@ -348,7 +349,7 @@ func TestAlertOfScheduleIsOverWithRetry(t *testing.T) {
 }
 
 // TestI31TransitionsAreReportedOnce folds random events in a random order. After each event, the notifications to a
-// channel must have counted each transition that its rules cover exactly once.
+// channel must have counted exactly once each transition that the channel's rules cover.
 func TestI31TransitionsAreReportedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := []event.AlertRule{
@@ -394,7 +395,7 @@ func TestI31TransitionsAreReportedOnce(t *testing.T) {
 			check()
 		}
 		require.EqualValues(t, 2*failed, w.State.AlertRules.Get("all").Transitions, "a task and its run")
-		for range 400 { // until the tries of all messages have ended
+		for range 400 { // until no message is tried any more
 			w.send(event.NotificationFailed)
 			if !w.wake() {
 				break
@@ -408,7 +409,8 @@ func TestI31TransitionsAreReportedOnce(t *testing.T) {
 	})
 }
 
-// A message whose white space is collapsed may become shorter than the limit, although it was cut within a character.
+// A message was cut in the middle of a character. After its white space is collapsed, it may be shorter than the
+// limit, so that it is not cut again.
 func TestMessageOfAlertIsUTF8(t *testing.T) {
 	w := newAlerted(t, rule("failed", event.CauseTaskFailed))
 	run := w.Run(foldtest.Task("a"))

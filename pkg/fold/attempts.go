@@ -12,8 +12,9 @@ import (
 // accept checks the attempt of a worker's report (INV-8). It returns the task with this attempt as
 // the current one, or nil and the verdict.
 //
-// The current attempt is accepted in every state that is not terminal. A later attempt is adopted, because its report
-// proves that the attempt was dispatched by a decision that this state does not contain. An earlier attempt is stale.
+// The current attempt is accepted in every state that is not terminal. A later attempt is adopted: its report proves
+// that the fold once decided to dispatch it, although this state does not contain the decision. An earlier attempt is
+// stale.
 func (f *folder) accept(ref event.AttemptRef) (*state.Task, verdict) {
 	t := f.st.Tasks.Get(state.Key2{A: ref.RunID, B: ref.TaskKey})
 	switch {
@@ -49,8 +50,8 @@ func (f *folder) adopt(current *state.Task, ref event.AttemptRef) *state.Task {
 }
 
 // admitReported admits the current attempt of a ready task regardless of limits. A worker has reported on the
-// attempt, so the attempt was dispatched because of a decision that this state does not contain. This happens in a
-// rebuild without the recorded order of entries.
+// attempt, so the fold once decided to dispatch it, although this state does not contain the decision. This happens
+// in a rebuild without the recorded order of entries.
 func (f *folder) admitReported(current *state.Task) *state.Task {
 	t := *current
 	f.takeSlots(&t)
@@ -77,8 +78,8 @@ func (f *folder) taskStarted(p *event.TaskStarted) verdict {
 	return folded
 }
 
-// markRunning makes a task RUNNING. since is the start time by the worker's clock. The recorded start time is never
-// later than the event.
+// markRunning makes a task RUNNING. since is the start time by the worker's clock. If it is later than the event, the
+// time of the event is recorded.
 func (f *folder) markRunning(current *state.Task, ref event.AttemptRef, since event.Time) {
 	t := *current
 	t.State, t.StartedAt, t.WorkerID = state.TaskRunning, min(since, f.at()), cmp.Or(t.WorkerID, ref.WorkerID)
@@ -152,7 +153,7 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	}
 	f.recordChecks(&t, p)
 	if a := f.attempt(current); current.State == state.TaskRetryWait && a != nil && a.RetryReason == state.RetryInfrastructure {
-		grant(&t, -1) // the attempt was not lost: withdraw its grant
+		grant(&t, -1) // the attempt was not lost: withdraw the attempt that was granted for it
 	}
 	t.StartedAt = earliest(t.StartedAt, p.StartedAt)
 	t.WorkerID = cmp.Or(t.WorkerID, p.WorkerID)
@@ -174,7 +175,8 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 }
 
 // recordSuperseded records the end of an attempt whose report arrives after a later attempt has replaced it. It
-// changes only the attempt's own row. Thus the row is the same in either order of the reports.
+// changes only the attempt's own row, so that the row does not depend on the order in which the reports of the two
+// attempts are folded.
 func (f *folder) recordSuperseded(p *event.TaskFinished, c closing) {
 	key := state.AttemptKey{RunID: p.RunID, TaskKey: p.TaskKey, Attempt: p.Attempt}
 	old := f.st.Attempts.Get(key)
@@ -343,10 +345,10 @@ func (f *folder) materializedPartition(t *state.Task, partition, uri string, cel
 	})
 }
 
-// readUpTo returns a fold sequence number. The task has read those outputs of other runs that were visible at this
-// number. readUpTo returns 0 if the task ran although an upstream had not succeeded or a later run had overtaken an
-// upstream. In this case, the task has not read the visible output of that upstream, and the row of the task does not
-// name that upstream.
+// readUpTo returns the fold sequence number at which the outputs of other runs that the task has read were visible.
+// It returns 0 if the task ran although an upstream had not succeeded, or although a later run had overtaken an
+// upstream. In this case, the task has not read the visible output of this upstream, and the task's row does not say
+// which upstream it is.
 func readUpTo(run *state.Run, t *state.Task) int64 {
 	if t.LeftOut > 0 {
 		return 0

@@ -9,10 +9,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A backfill is a list of chunks, and a chunk is one run. The fold that ends the run of a chunk also requests the
-// next chunk, so no event advances a backfill. The fold never reads the list of a chunk's partitions. It knows only
-// their number, and the planner reports the positions in the chunk that a run materializes. The n-th task of the run,
-// in the order of task keys, materializes the n-th of these positions.
+// A backfill is a list of chunks, and each chunk is materialized by one run. When the fold ends the run of a chunk,
+// it also requests the next chunk, so a backfill needs no events of its own to advance. The fold never reads the list
+// of a chunk's partitions. It knows only their number, and the planner reports which positions of the chunk a run
+// materializes. The n-th task of the run, in the order of task keys, materializes the n-th of these positions.
 
 // Codes of backfills, in addition to the codes of tasks and refusals.
 const (
@@ -26,7 +26,7 @@ const (
 	DocumentDamaged = "DOCUMENT_DAMAGED"
 )
 
-// checkBackfill rejects a new backfill if too many backfills have not ended.
+// checkBackfill rejects a new backfill if too many backfills are still active.
 func (f *folder) checkBackfill(p *event.BackfillCreated, c *checked) verdict {
 	if f.st.Backfills.Get(p.BackfillID) != nil {
 		return verdict{}
@@ -187,7 +187,7 @@ func (f *folder) assign(row *state.Chunk, cells state.Cells, p *event.ChunkPlan)
 	addCodes(row, skipped)
 }
 
-// addCodes adds numbers of partitions to the counts of a chunk by error code.
+// addCodes adds to a chunk's counts of partitions by error code.
 func addCodes(row *state.Chunk, more map[string]int64) {
 	if len(more) == 0 {
 		return
@@ -207,8 +207,8 @@ func addCodes(row *state.Chunk, more map[string]int64) {
 // startChunk records the run of a chunk.
 //
 // In a rebuild without the recorded order, the run may be folded before the request of the chunk, or before the
-// cancellation of the chunk's earlier run. The newest run counts, because its trigger names the partitions that are
-// done.
+// cancellation of the chunk's earlier run. The newest run decides which partitions are done, because its trigger
+// names them.
 func (f *folder) startChunk(run *state.Run, p *event.RunTriggered) {
 	b, row := f.chunkOf(p.RequestID)
 	if b == nil {
@@ -278,7 +278,7 @@ func (f *folder) chunkEnded(run *state.Run) bool {
 	f.settle(b, row, run, is)
 	failed := is.Count(state.CellFailed) - was.Count(state.CellFailed)
 	skipped := is.Count(state.CellSkipped) - was.Count(state.CellSkipped)
-	if is.Count(state.CellLeft) > 0 { // a pause cancelled the run
+	if is.Count(state.CellLeft) > 0 { // a pause of the backfill cancelled the run
 		f.requeue(row)
 	} else {
 		row.State, row.EndedAt = state.ChunkEnded, f.at()
@@ -292,7 +292,7 @@ func (f *folder) chunkEnded(run *state.Run) bool {
 }
 
 // requeue puts a chunk back into the state WAITING. It increments the chunk's try, so that the next request gets a
-// new id, because each id is used only once.
+// new id: each id is used only once.
 func (f *folder) requeue(row *state.Chunk) {
 	row.State, row.RequestID, row.EndedAt = state.ChunkWaiting, "", 0
 	row.Try++

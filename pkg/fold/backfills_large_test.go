@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// largeBackfill folds a backfill to its end, and counts events.
+// largeBackfill folds all events of a backfill, and counts them.
 type largeBackfill struct {
 	*backfilling
 	t *testing.T

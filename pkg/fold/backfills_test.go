@@ -287,7 +287,7 @@ type backfillWalk struct {
 	*backfilling
 	r      *rapid.T
 	groups []fold.Group
-	// control counts the events that backfills have caused. allowed is the number of such events that I-30 allows.
+	// control is the number of control events that backfills have caused. allowed is the number that I-30 allows.
 	control, allowed int
 	requests         map[string]bool // whether a request has ended
 }

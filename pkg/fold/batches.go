@@ -11,7 +11,7 @@ import (
 )
 
 // A task may materialize several partitions, which are its batch. Their outputs are folders of one output with one
-// commit marker, and one event reports them all. So either all partitions become visible together or none.
+// commit marker, and one event reports all of them. So either all partitions become visible together or none.
 
 // whole fails a task with a batch if its worker reports a success, but does not report an output for each partition.
 // The partitions of a batch become visible together or not at all. A worker that does not support batches reports no
@@ -29,8 +29,8 @@ func whole(t *state.Task, batch []string, p *event.TaskFinished, c *closing) {
 	}
 }
 
-// tasksByPartition returns the task of each partition of a run. The partitions are in the order that they have in a
-// chunk. This is the order of the keys that their tasks would have if each partition had its own task.
+// tasksByPartition returns the task of each partition of a run. The partitions are in the same order as in a chunk:
+// sorted by the key that each partition's task would have if it had a task of its own.
 func (f *folder) tasksByPartition(run *state.Run) []*state.Task {
 	type named struct {
 		key  string

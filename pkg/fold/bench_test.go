@@ -94,8 +94,8 @@ func BenchmarkChainHop(b *testing.B) {
 	}
 }
 
-// BenchmarkAdmission measures how long it takes to assign a free slot of a pool to the next waiting task. The cost
-// must not depend on the number of waiting tasks.
+// BenchmarkAdmission measures the time to assign a free slot of a pool to the next waiting task. This time must not
+// depend on the number of waiting tasks.
 func BenchmarkAdmission(b *testing.B) {
 	for _, waiting := range []int{100, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
@@ -115,8 +115,8 @@ func BenchmarkAdmission(b *testing.B) {
 	}
 }
 
-// BenchmarkCopyAndFold measures a copy of a state with 100,000 live tasks and one fold after it,
-// which copies the changed parts.
+// BenchmarkCopyAndFold copies a state with 100,000 live tasks, and then folds one group, which copies the changed
+// parts of the state.
 func BenchmarkCopyAndFold(b *testing.B) {
 	w := foldtest.New(b)
 	fill(w, 100_000)

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// checked contains the runs, plans, run keys and retries that the checked events of a group will create, and the last
-// deployment.
+// checked contains what the events of a group that were checked so far will create: runs, plans, run keys, retries
+// and so on, and the last deployment.
 type checked struct {
 	runs     map[string]bool
 	plans    map[string]*event.PlanCreated
@@ -51,8 +51,8 @@ func (f *folder) check(g Group) verdict {
 		}
 		if v := f.checkEvent(e.Payload, c, g.Proven); v.outcome != "" {
 			if v.waitsFor != "" && triggersOther(g, v.waitsFor) {
-				// Reject the group now. If it waited for the other run, the trigger in the group could be folded at any later
-				// time.
+				// Reject the group now, because its trigger must not be folded at an arbitrary later time. It could be if the
+				// group waited for the other run.
 				return deadLetter(v.reason, "the group triggers a run and has events of run "+v.waitsFor+", which does not exist or has no plan")
 			}
 			return v
@@ -181,7 +181,7 @@ func (f *folder) defines(p *event.PlanCreated, taskKey string) bool {
 	return false
 }
 
-// tasksOf returns the tasks of a plan, whether they are in the event or were fetched. For an unreadable plan, it
+// tasksOf returns the tasks of a plan, from the event or from the fetched document. For an unreadable plan, it
 // returns none.
 func (f *folder) tasksOf(p *event.PlanCreated) []event.TaskDef {
 	if len(p.Tasks) > 0 {
@@ -277,9 +277,9 @@ func (f *folder) checkRunKey(p *event.RunTriggered, c *checked) verdict {
 }
 
 // checkRetry rejects a retry while another run of its chain of retries has not ended. So at most one run of a chain
-// is live, and the outputs of a chain have an order. checkRetry also rejects a retry if its writer has not seen the last
-// retry of the chain: that retry may have replaced outputs that this one would read, and the outputs of this one would
-// seem to have read the later ones.
+// is live, and the outputs of a chain have an order. checkRetry also rejects a retry if its writer has not seen the
+// last retry of the chain. The last retry may have replaced outputs, and the new retry would still read the old ones,
+// although it would seem to have read the replacements.
 func (f *folder) checkRetry(p *event.RunTriggered, c *checked) verdict {
 	if p.RootRun == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
 		return verdict{}

@@ -26,8 +26,8 @@ func checkRun(t *testing.T, w *foldtest.World) string {
 	return run
 }
 
-// TestCheckOnlyTaskChangesNoOutput: neither a success nor a failure changes the row of the partition, and a failure
-// leaves no candidate, regardless of the worker's report.
+// TestCheckOnlyTaskChangesNoOutput checks that neither a success nor a failure changes the row of the partition, and
+// that a failure creates no candidate, whatever the worker reports.
 func TestCheckOnlyTaskChangesNoOutput(t *testing.T) {
 	for _, outcome := range []event.Outcome{event.Succeeded, event.Failed} {
 		w := foldtest.New(t)
@@ -53,8 +53,8 @@ func TestCheckOnlyTaskChangesNoOutput(t *testing.T) {
 	}
 }
 
-// TestCheckOnlyTaskNeedsAllResults reports a success without the results of the task's checks. Such a success does
-// not count, just as for a task that materializes.
+// TestCheckOnlyTaskNeedsAllResults reports a success without the results of the task's checks. As for a task that
+// materializes, the fold treats such a success as a failure.
 func TestCheckOnlyTaskNeedsAllResults(t *testing.T) {
 	w := foldtest.New(t)
 	run := checkRun(t, w)

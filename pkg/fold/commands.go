@@ -11,8 +11,8 @@ import (
 const CommandKeyTTL = 3 * 24 * time.Hour
 
 // command folds a person's command. It rejects the command if a command with the same key has already taken effect,
-// or if the person saw an old version of the object that the command changes. It compares the key first, so that a
-// repeated command never conflicts with itself.
+// or if the person saw an old version of the object that the command changes. It compares the key first. So a
+// repeated command never conflicts with the change that its first delivery has made.
 func (f *folder) command(p *event.AutomationCommand) verdict {
 	if v := f.repeated(p.CommandKey, p.CommandID, p.Fingerprint); v.outcome != "" {
 		return v
@@ -28,7 +28,8 @@ func (f *folder) command(p *event.AutomationCommand) verdict {
 }
 
 // once applies a command with an id, unless a command with the same key has already taken effect. A command that
-// changes nothing also uses its key: repeating it later must not undo changes that others have made in the meantime.
+// changes nothing also uses its key: if it is repeated later, it must not undo changes that others have made in the
+// meantime.
 func (f *folder) once(key, id, fingerprint string, apply func() verdict) verdict {
 	if v := f.repeated(key, id, fingerprint); v.outcome != "" {
 		return v

@@ -13,9 +13,9 @@ import (
 )
 
 // The fold has no calendar, and its state does not contain the staleness of partitions (ADR 071). So an automator
-// judges a deadline on its snapshot and supplies the next deadline. The fold accepts this verdict unless the
-// partitions have changed since. Freshness and SLAs need neither the calendar nor staleness, so the fold judges them
-// when the wake timer fires.
+// judges a deadline with its snapshot of the state, and supplies the next deadline. The fold accepts this verdict
+// unless the partitions have changed since the snapshot. Freshness and SLAs need neither the calendar nor staleness,
+// so the fold judges them when the wake timer fires.
 
 // Items of alerts about promises.
 const (
@@ -23,7 +23,7 @@ const (
 	itemSLA       = "sla"
 )
 
-// These are the values in [state.Task.SLAMissed]. They name the limit that was missed.
+// These values in [state.Task.SLAMissed] name the limits that a task has missed.
 const (
 	slaOfRun  = "run"
 	slaOfTask = "task"
@@ -145,7 +145,7 @@ func (f *folder) endMisses(asset string) {
 	}
 }
 
-// watch judges a promise that is due.
+// watch judges an SLA or a freshness that is due, or requests a verdict about a deadline that is due.
 func (f *folder) watch(w state.Watch, now event.Time) {
 	switch {
 	case w.TaskKey != "":
@@ -200,7 +200,7 @@ func (f *folder) judge(item *event.JudgedDeadline) {
 	}
 	if item.Verdict == event.DeadlineMissed {
 		if !f.stillMissing(item) {
-			return // the deadline will be judged again
+			return // an automator judges the deadline again
 		}
 		f.miss(item)
 	}
@@ -208,8 +208,8 @@ func (f *folder) judge(item *event.JudgedDeadline) {
 	put(f, f.st.Promises, &row)
 }
 
-// judgeAgain names further missing partitions of a missed deadline. If there are none, the miss is over. The verdict must
-// have observed the outputs of all partitions that the miss has named.
+// judgeAgain records which further partitions a missed deadline is waiting for. If there are none, the miss is over.
+// The verdict must have observed the outputs of all partitions that the miss named before.
 func (f *folder) judgeAgain(old *state.DeadlineMiss, item *event.JudgedDeadline) {
 	if item.Verdict == "" || item.ObservedSeq < old.Seq || item.Verdict == event.DeadlineMissed && !f.stillMissing(item) {
 		return // an automator judges the deadline again
@@ -258,7 +258,7 @@ func (f *folder) miss(item *event.JudgedDeadline) {
 }
 
 // delivered handles an output that has become visible. It removes the partition from the missed deadlines of its
-// asset, and measures the freshness of the asset from this output on.
+// asset. From then on, the freshness of the asset is measured from this output.
 func (f *folder) delivered(p *state.Partition) {
 	row := f.st.Promises.Get(p.AssetKey)
 	if row == nil {
@@ -278,7 +278,7 @@ func (f *folder) delivered(p *state.Partition) {
 			continue
 		}
 		miss := *old
-		// If further partitions were missing, an automator names those that still are.
+		// If further partitions were missing (More), an automator names those that are still missing.
 		if miss.Missing = jsonOfList(slices.Delete(missing, i, i+1)); miss.Missing == "" && miss.More == 0 {
 			f.meet(&miss)
 		}
@@ -286,8 +286,7 @@ func (f *folder) delivered(p *state.Partition) {
 	}
 }
 
-// slaAt returns when the SLA of a task must be judged. This is the earliest of the limits that the task has not
-// missed.
+// slaAt returns when the SLA of a task must be judged: the earliest of its limits that the task has not yet missed.
 func (f *folder) slaAt(t *state.Task) (at event.Time) {
 	w := f.st.Promises.Get(t.AssetKey)
 	if w == nil || t.State.Terminal() || t.Kind != event.KindTask {

@@ -27,7 +27,7 @@ func newPromised(t foldtest.TB, w event.WatchedAsset) *promised {
 
 func (w *promised) row() *state.Promise { return w.State.Promises.Get("test/a") }
 
-// redeploy deploys a release with another promise about test/a.
+// redeploy deploys a second release, with a different promise about test/a.
 func (w *promised) redeploy(watched event.WatchedAsset) {
 	watched.Asset = "test/a"
 	w.MustFold(&event.ProjectDeployed{
@@ -221,7 +221,7 @@ func TestFreshnessMissedAlertsUntilNextOutput(t *testing.T) {
 	require.NoError(t, w.State.Verify())
 }
 
-// The rows of test/b follow those of test/a.
+// In the table of partitions, the rows of test/b follow those of test/a, and must not be taken for outputs of test/a.
 func TestFreshnessBeginsWithNewestOutputOfAsset(t *testing.T) {
 	w := &promised{newAlerted(t)}
 	w.end("a", event.Succeeded)
@@ -279,7 +279,7 @@ func TestSLAOfTaskAndRunAlertOnce(t *testing.T) {
 	require.Zero(t, w.State.Tasks.Get(state.Key2{A: run, B: "b"}).SLAAt, "nothing is promised about it")
 	w.Pass(80 * time.Minute)
 	w.MustFold(w.Beat(run, "a", 1))
-	require.True(t, w.wake()) // the timer fires for the end of the group of alerts, or for the limit of the run
+	require.True(t, w.wake()) // the wake timer fires to send the grouped alerts, or to judge the SLA of the run
 	for w.Now.Before(foldtest.Epoch.Add(2 * time.Hour)) {
 		require.True(t, w.wake())
 	}

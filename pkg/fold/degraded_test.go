@@ -61,7 +61,7 @@ func TestDegradedOutputSkipsStrictReaders(t *testing.T) {
 	}
 }
 
-// A group node represents its upstreams: one degraded output makes the node degraded.
+// A group node represents its upstreams: if one upstream's output is degraded, the node is degraded.
 func TestDegradedOutputPassesGroupNode(t *testing.T) {
 	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
 		w := foldtest.New(t)

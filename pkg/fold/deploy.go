@@ -8,9 +8,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// checkDeployment rejects a deployment whose writer saw another current release. It also rejects a deployment that is
-// older than the current one, so that a repeated event never undoes a later deployment. In a rebuild from the bare
-// ledger, other events may prove that a deployment was accepted.
+// checkDeployment rejects a deployment if its writer expected a different current release. It also rejects a
+// deployment that is older than the current one, so that a repeated event never undoes a later deployment. In a
+// rebuild from the bare ledger, other events may prove that a deployment was accepted: it is then accepted whatever
+// its writer expected.
 func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked, proven bool) verdict {
 	if f.recorded(p.DeployID) {
 		return verdict{} // the deployment has already been folded

@@ -92,8 +92,8 @@ func TestProvenRetryConflictsWithNoRun(t *testing.T) {
 	require.Equal(t, state.Folded, w.Apply(retry).Row.Outcome)
 }
 
-// Two retries of a run are planned on the same state. The second one is rejected, although the first one has ended and
-// its row may have left the state.
+// Two retries of a run are planned from the same state. The second retry must be rejected even if the first has ended
+// and its row has left the live state.
 func TestI21RetryConflictsWithUnseenRetry(t *testing.T) {
 	w := foldtest.New(t)
 	root := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"))
@@ -135,8 +135,8 @@ func TestInputsOfRenumberedGroup(t *testing.T) {
 	require.Equal(t, plan.ObservedTime, rebuilt.Runs.Get(p.RunID).InputsAt)
 }
 
-// TestChangedCodeIsNoFingerprint reports an output whose task may have executed other files than the plan names. The
-// state must not record the code in the plan for such an output.
+// TestChangedCodeIsNoFingerprint reports an output whose task may have executed different files than the plan names.
+// For such an output, the state must not record the code fingerprint of the plan.
 func TestChangedCodeIsNoFingerprint(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))

@@ -22,15 +22,15 @@ import (
 
 // These constants apply to every domain. Changing one changes the result of a replay.
 const (
-	// MaxCompactionLag limits how old the projections may be when a timer fires. With older ones, the timer makes no
+	// MaxCompactionLag is how old the projections may be when a timer fires. If they are older, the timer makes no
 	// decision.
 	MaxCompactionLag = 30 * time.Second
 	// LagRetry is the delay before a timer fires again if the projections were too old.
 	LagRetry = 10 * time.Second
-	// LateCall is the maximum delay of a liveness call that may close attempts. A later call means that the whole system
-	// was asleep, down or disconnected, so that workers could not deliver heartbeats. The workers then have LateRetry to
-	// deliver a heartbeat. If the next call is about as late as this one (within LateCall), the cause is a difference
-	// between clocks, and the call may close attempts.
+	// LateCall is the maximum delay of a call of the liveness timer that may close attempts. If a call is later, the
+	// whole system was probably asleep, down or disconnected, so that workers could not deliver heartbeats. In this
+	// case, workers have LateRetry to deliver a heartbeat. If the next call is about as late as this one (within
+	// LateCall), the cause is a difference between clocks, and the next call may close attempts.
 	LateCall  = 30 * time.Second
 	LateRetry = 30 * time.Second
 	// MaxLateCalls is the maximum number of consecutive late liveness calls that close no attempt. Without this limit, a
@@ -57,7 +57,7 @@ const (
 	DefaultCancelGraceSec = 30
 )
 
-// Reasons of dead letters that the fold adds to those of package event. There are no others.
+// Reasons of dead letters. The other reasons are in package event.
 const (
 	ReasonWrongDomain = "WRONG_DOMAIN" // another tenant or workspace
 	ReasonUnknownRun  = "UNKNOWN_RUN"  // the run does not exist yet; the event is folded when it appears
@@ -102,12 +102,12 @@ type Group struct {
 	Reason, Detail string
 	// Plans contains the plans to which the events refer.
 	Plans map[string]Plan
-	// Closed contains the runs of the events that are in history.
+	// Closed contains those runs that the events name and that are in history.
 	Closed []string
 	// Revision is the manifest revision that will publish the result.
 	Revision int64
-	// Inputs is set in a rebuild without the recorded order, where events get other sequence numbers. It contains, for
-	// each run, the number that replaces the sequence number that the run's plan observed.
+	// Inputs is set in a rebuild without the recorded order, where events get new sequence numbers. For each run, it
+	// contains the new number that corresponds to the sequence number that the run's plan observed.
 	Inputs map[string]int64
 	// Bare is set in a rebuild without the recorded order (`servo admin rebuild --bare`). Such a rebuild folds the
 	// decisions of timers last, so a run may be folded before the decision that requested it.
@@ -139,7 +139,7 @@ type folder struct {
 	st   *state.State
 	ev   *event.Envelope
 	seq  int64
-	now  event.Time // during the check: the fold time after the previous events
+	now  event.Time // during the check: the fold time that the previous events of the group will lead to
 	plan map[string]Plan
 	// inputs is [Group.Inputs].
 	inputs map[string]int64
@@ -187,7 +187,7 @@ type verdict struct {
 	reason   string
 	detail   string
 	waitsFor string // a run, or ""
-	// conflict is the row to write if the group is rejected because of its run key.
+	// conflict is the row to write if another run has the run key of the group.
 	conflict *state.RunKeyConflict
 }
 
@@ -336,7 +336,7 @@ func (f *folder) flushRuns() {
 	clear(f.runs)
 }
 
-// noteEnd records a run that ends, if other code must handle its end.
+// noteEnd records a run that ends, if its schedule, its request or the alert rules depend on its end.
 func (f *folder) noteEnd(run *state.Run) {
 	ofAutomation, alerting := run.ScheduleID != "" || run.RequestID != "", f.alerting()
 	if !ofAutomation && !alerting {

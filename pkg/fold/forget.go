@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// checkForgotten rejects a command if one of its assets may be in use. The command names the release with which its
-// writer compared the assets.
+// checkForgotten rejects a command if one of its assets may be in use. The command names the release to which its
+// writer compared the assets, and this release must still be current.
 //
 // A rebuild without the recorded order sets proven, and accepts every command. Its state may differ from the state
 // into which the command was originally folded: for example, a run that a timer ended may be live again. The writer
@@ -55,8 +55,8 @@ func (f *folder) forgottenBy(p *event.AssetsForgotten) bool {
 }
 
 // assetsForgotten hides the outputs of assets, and deletes the recorded data about their checks and costs. It keeps
-// the rows of partitions, because they may be in history, which the fold does not read. The row of the asset hides
-// them.
+// the rows of partitions, because they may be in history, which the fold does not read. The row in forgotten hides
+// these outputs.
 func (f *folder) assetsForgotten(p *event.AssetsForgotten) verdict {
 	if f.forgottenBy(p) {
 		return noChange

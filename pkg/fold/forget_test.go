@@ -78,7 +78,7 @@ func TestForgettingConflicts(t *testing.T) {
 	require.True(t, w.State.Hidden(visible(w)))
 }
 
-// In a rebuild without the recorded order, a run that a timer ended may still be live when a command is folded.
+// In a rebuild without the recorded order, a run that a timer ended may still be live when the command is folded.
 func TestBareRebuildObeysEveryForgetting(t *testing.T) {
 	w := foldtest.New(t)
 	made(w)

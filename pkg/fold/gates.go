@@ -10,8 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// These severities decide the outcome of a task. The definition of the task lists its checks that have these
-// severities.
+// Only checks of these severities affect the outcome of a task. The definition of the task lists such checks.
 const (
 	severityCritical = "CRITICAL"
 	severityError    = "ERROR"
@@ -22,8 +21,8 @@ const (
 // from the report, the worker did not run the check. In this case, the attempt fails, and may be retried. gate
 // returns the quality of the output, which is empty for a task without such checks.
 //
-// If the worker reports a failure, a failed check makes the failure final, and gives it the code CHECK_FAILED.
-// Another attempt of the run would read the same inputs.
+// If the worker reports a failure, a failed check of severity CRITICAL makes the failure final and changes its code
+// to CHECK_FAILED, because another attempt would read the same inputs.
 //
 // gate depends only on the definition of the task and on the report. So its decision is the same for a late report.
 func gate(t *state.Task, p *event.TaskFinished, c *closing) (quality string) {

@@ -260,8 +260,8 @@ func TestStaleGroupCreatesNoRow(t *testing.T) {
 	}
 }
 
-// A trigger with a run id that is much older than its entry could write partitions whose rows have left the live
-// state.
+// If the id of a run were much older than the entry with its trigger, the run could write partitions whose rows have
+// left the live state.
 func TestI20OldRunIsStale(t *testing.T) {
 	w := foldtest.New(t)
 	old := w.Triggered(&event.RunTriggered{}, foldtest.Task("a"))
@@ -276,7 +276,7 @@ func TestI20OldRunIsStale(t *testing.T) {
 	require.Nil(t, w.State.Runs.Get(old[0].(*event.RunTriggered).RunID))
 }
 
-// A trigger that waited could wait until its own run is too old.
+// If a group with a trigger waited for another run, the triggered run could become too old.
 func TestTriggerNeverWaitsForAnotherRun(t *testing.T) {
 	w := foldtest.New(t)
 	trigger := w.Triggered(&event.RunTriggered{}, foldtest.Task("a"))

@@ -29,7 +29,7 @@ func TestHistoryOfPublishedOutputs(t *testing.T) {
 	checks.Kind = event.KindCheck
 	fourth := w.Run(checks)
 	of := published(w, second)
-	of.CheckResults[0].Metric = "null_count of x" // before the metric of the check was changed
+	of.CheckResults[0].Metric = "null_count of x" // measured before the metric of the check was changed
 	w.MustFold(measured(of, 2))
 	w.MustFold(measured(published(w, first), 1))
 	w.MustFold(measured(blockedBy(w, third, "a"), 3))

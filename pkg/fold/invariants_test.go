@@ -64,7 +64,7 @@ func TestINV8StaleAttemptIsRejected(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("extract", 3))
 	w.MustFold(w.Started(run, "extract", 1))
-	w.MustFold(w.Started(run, "extract", 2)) // the fold adopts attempt 2, although no end of attempt 1 is folded
+	w.MustFold(w.Started(run, "extract", 2)) // the fold adopts attempt 2, although attempt 1 has not ended in the state
 	require.Equal(t, state.TaskRunning, w.Task(run, "extract").State)
 
 	w.Fold(w.Finished(run, "extract", 1, event.Failed))

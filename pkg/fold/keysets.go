@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Limits of the key sets of a domain. Removed keys count, because they stay in the state.
+// Limits of all key sets of a domain together. Removed keys count, because they stay in the state.
 const (
 	MaxSetKeys  = 1_000_000
 	MaxSetBytes = 64 << 20

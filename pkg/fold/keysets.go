@@ -95,7 +95,7 @@ type keyChange struct {
 }
 
 // changeKeys applies changes to a key set, block by block. Adding an existing key and removing a removed key have no
-// effect. late means that a later event has removed one of the keys, or has added it again.
+// effect. late means that a later event has already changed one of the keys in the opposite way.
 func (f *folder) changeKeys(set string, changes []keyChange) (changed, late bool) {
 	slices.SortFunc(changes, func(a, b keyChange) int { return cmp.Compare(a.key, b.key) })
 	changes = slices.CompactFunc(changes, func(a, b keyChange) bool { return a.key == b.key })
@@ -112,8 +112,8 @@ func (f *folder) changeKeys(set string, changes []keyChange) (changed, late bool
 	return changed, late
 }
 
-// changeBlock applies sorted changes to a block, or to a set without blocks. It splits the block if it
-// becomes too large.
+// changeBlock applies sorted changes to a block of a key set, or to a set that has no blocks yet. It splits the block
+// if it becomes too large.
 func (f *folder) changeBlock(set string, block *state.KeyBlock, changes []keyChange) (changed, late bool) {
 	var keys []state.SetKey
 	first := ""
@@ -128,7 +128,7 @@ func (f *folder) changeBlock(set string, block *state.KeyBlock, changes []keyCha
 		if !known {
 			k := state.SetKey{Key: c.key, Removed: c.remove}
 			if c.remove {
-				k.Version = f.ev.ID // if the command is delivered again later, it must not remove the key again
+				k.Version = f.ev.ID // a later addition must win, even if this command is delivered again
 			}
 			merged, changed = append(merged, k), true
 			continue

@@ -52,14 +52,14 @@ func TestRepeatedLateLivenessCallsCloseAttempt(t *testing.T) {
 		timer := w.Timer(event.TimerLiveness)
 		w.Now = timer.FireAt.Time().Add(time.Duration(call+1) * time.Minute)
 		w.MustFold(w.Fire(timer))
-		w.Now = w.Now.Add(-10 * time.Second) // a slow clock makes the fold schedule the timer again
+		w.Now = w.Now.Add(-10 * time.Second) // an event with an earlier time makes the fold schedule the timer again
 		setLimit(w, event.ScopePool, "other", 1)
 	}
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 }
 
 // The dispatcher's clock is two minutes ahead of the queue's clock, so that every call seems late. The simulation
-// found that, in this case, a task whose worker had died stayed RUNNING.
+// found that a task whose worker had died stayed RUNNING in this case.
 func TestEquallyLateLivenessCallClosesAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -107,7 +107,7 @@ func TestI18FinishedIsFinal(t *testing.T) {
 func TestRunKeyExpiryCountsFromFoldTime(t *testing.T) {
 	w := foldtest.New(t)
 	w.Pass(365 * 24 * time.Hour)
-	w.Run(foldtest.Task("ahead")) // the clock that this run uses is a year ahead
+	w.Run(foldtest.Task("ahead")) // the clock of this run's writer is a year ahead
 	w.Now = foldtest.Epoch.Add(time.Hour)
 	w.RunWith(event.RunTriggered{RunKey: "nightly", Fingerprint: "f"}, foldtest.Task("a"))
 	again := &event.RunTriggered{RunKey: "nightly", Fingerprint: "f"}

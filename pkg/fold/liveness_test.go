@@ -33,7 +33,7 @@ func TestMissingHeartbeatClosesAttempt(t *testing.T) {
 	w.Pass(50 * time.Second)
 	w.MustFold(w.Beat(run, "a", 1))
 
-	fireLiveness(t, w) // the start has set this timer, and the heartbeat has moved the deadline
+	fireLiveness(t, w) // the timer was set for the start, but the heartbeat has moved the deadline
 	require.Equal(t, []string{"a=RUNNING"}, w.States(run))
 	fireLiveness(t, w)
 	require.Equal(t, []string{"a=RETRY_WAIT"}, w.States(run))
@@ -196,8 +196,8 @@ func TestMissingLivenessTimerIsRestored(t *testing.T) {
 	require.Equal(t, lost.FireAt, w.Timer(event.TimerLiveness).FireAt)
 }
 
-// A queue may have dropped a long task. In this case, only the heartbeat timeout detects that its worker has died. So
-// tasks without settings also have such a timeout.
+// A queue may drop the queue task of a long task. If the worker then dies, only the heartbeat timeout detects this.
+// So tasks that declare no heartbeat timeout have a default one.
 func TestDefaultHeartbeatTimeoutLeadsToRetry(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 2))

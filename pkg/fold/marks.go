@@ -64,8 +64,9 @@ func (f *folder) partitionsMarked(p *event.PartitionsMarked) verdict {
 	return result
 }
 
-// observedSeq returns the fold sequence number of the state that the writer of an event saw. The writer cannot have
-// seen more than is folded now. In a rebuild from the bare ledger, id selects the number in [Group.Inputs].
+// observedSeq returns the fold sequence number of the state that the writer of an event saw. This number must be less
+// than the current one. In a rebuild from the bare ledger, the observed number is not valid, so observedSeq takes the
+// number from [Group.Inputs], by the id of the event's run or command.
 func (f *folder) observedSeq(id string, observed int64) int64 {
 	if f.inputs != nil {
 		return f.inputs[id]
@@ -75,7 +76,7 @@ func (f *folder) observedSeq(id string, observed int64) int64 {
 
 // endMarks removes the marks of the earlier outputs of a partition.
 func (f *folder) endMarks(row *state.Partition) {
-	if f.st.Marks.Len() == 0 { // the usual case allocates nothing
+	if f.st.Marks.Len() == 0 { // avoid an allocation in the usual case
 		return
 	}
 	var ended []*state.Mark

@@ -47,7 +47,7 @@ func TestMarkRecordsWhoWhenAndWhy(t *testing.T) {
 	require.False(t, w.State.Hidden(visible(w)))
 }
 
-// A writer cannot have seen events that are not folded yet.
+// A writer may claim to have seen events that are not folded yet. The fold must not believe this.
 func TestMarkBoundsWhatItsWriterSaw(t *testing.T) {
 	w := foldtest.New(t)
 	run := made(w)

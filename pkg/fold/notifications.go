@@ -30,9 +30,10 @@ const (
 // [MaxNotificationAge].
 var retryDelays = [MaxNotificationTries - 1]time.Duration{time.Minute, 15 * time.Minute, 2 * time.Hour, 20 * time.Hour}
 
-// notify adds a transition to a notification for each channel of a rule. The first transition of a group is sent
-// immediately. The following transitions are counted in a second notification. This notification is sent when the
-// group ends, and begins the next group. The caller must write the rows of the rule and of the alert.
+// notify adds a transition to a notification for each channel of a rule. A group is a period in which the transitions
+// of an alert are counted together. The notification about the first transition of a group is sent immediately. A
+// second notification counts the following transitions. It is sent when the group ends, and begins the next group.
+// The caller must write the rows of the rule and of the alert.
 func (f *folder) notify(rule *state.AlertRule, row *state.Alert, t *transition) {
 	now := f.st.FoldTime
 	first := row.Following == 0 && row.GroupUntil <= now
@@ -56,12 +57,13 @@ func (f *folder) notify(rule *state.AlertRule, row *state.Alert, t *transition) 
 	}
 }
 
-// keyOf identifies the notifications of a rule, a subject, a cause and a channel.
+// keyOf returns the key that the notifications of a rule about a subject and a cause to a channel share.
 func keyOf(n *state.Notification) string {
 	return n.Rule + "|" + n.Subject + "|" + n.Cause + "|" + n.Channel
 }
 
-// unused returns an unused id for a new notification. The ids of one key contain different times.
+// unused returns an unused id for a new notification. The id is derived from the key and a time: the given time, or a
+// later one if that id is used.
 func (f *folder) unused(key string, at event.Time) string {
 	for ; ; at++ {
 		if id := ids.NotificationID(f.domain(), key, at.Time()); f.st.Notifications.Get(id) == nil {
@@ -71,7 +73,7 @@ func (f *folder) unused(key string, at event.Time) string {
 }
 
 // counting returns the COUNTING notification of a key and its id. If there is none, it returns nil and an unused id.
-// An id is derived from the key and a time. counting tries one time after another, beginning with since.
+// An id is derived from the key and a time. counting tries successive times, beginning with since.
 func (f *folder) counting(key string, since event.Time) (*state.Notification, string) {
 	for at := since; ; at++ {
 		id := ids.NotificationID(f.domain(), key, at.Time())
@@ -95,7 +97,7 @@ func (f *folder) follow(n *state.Notification, row *state.Alert) {
 	}
 }
 
-// count adds the transitions of n to a notification that is not sent yet.
+// count adds the transitions of n to old, a notification that is not sent yet.
 func (f *folder) count(old, n *state.Notification, more string) {
 	row := *old
 	row.Count += n.Count
@@ -168,7 +170,7 @@ func listed(list string, names ...string) string {
 
 // brief returns the beginning of a message in one line.
 func brief(message string) string {
-	// The cut may split a character, and a table rejects text that is not UTF-8.
+	// Cutting the message may split a character, and tables reject text that is not UTF-8.
 	message = strings.ToValidUTF8(message[:min(len(message), 2*maxBrief)], "")
 	message = strings.Join(strings.Fields(message), " ")
 	if len(message) > maxBrief {
@@ -189,8 +191,8 @@ func (f *folder) wakeNotification(id string) {
 	}
 }
 
-// endGroup begins the next group of an alert. It is called when the notification that counted the transitions of the
-// last group is sent.
+// endGroup ends the current group of an alert and begins the next one. It is called when the notification that
+// counted the transitions of the current group is sent.
 func (f *folder) endGroup(n *state.Notification) {
 	old := f.st.Alerts.Get(state.Key3{A: n.Subject, B: n.Cause, C: n.Rule})
 	if old == nil || old.Following == 0 || old.Following > n.FirstAt {
@@ -204,14 +206,14 @@ func (f *folder) endGroup(n *state.Notification) {
 	put(f, f.st.Alerts, &row)
 }
 
-// notificationEnded records the result of a try to send a notification. A success counts even if a later try has
+// notificationEnded records the result of a try to send a notification. A success is accepted even if a later try has
 // already begun.
 func (f *folder) notificationEnded(p *event.NotificationEnded) verdict {
 	old := f.st.Notifications.Get(p.NotificationID)
 	switch {
 	case old == nil || old.State.Final():
-		// An ended notification leaves the live state. In a rebuild, this may happen earlier than in the original fold.
-		// Both must return the same outcome.
+		// An ended notification leaves the live state, in a rebuild perhaps earlier than in the original fold. So the
+		// outcome must be the same with and without its row.
 		return noChange
 	case old.State == state.NotificationCounting:
 		return stale("the notification is still counting")

@@ -40,7 +40,8 @@ func TestDroppedTickEndsNoRun(t *testing.T) {
 	}
 }
 
-// steady lets time pass under allow_all. Each run takes three minutes, so at least one run is always live.
+// steady lets time pass for a schedule with the policy allow_all. Each run takes three minutes, so at least one run
+// is always live.
 func (w *ticking) steady(minutes int) {
 	w.t.Helper()
 	for range minutes {
@@ -56,7 +57,7 @@ func (w *ticking) steady(minutes int) {
 	}
 }
 
-// command folds a command about the schedule, with the instants of a backfill in minutes from now.
+// command folds a command about the schedule. The instants of a backfill are in minutes from now.
 func (w *ticking) command(verb, id, overlap string, instants ...int) {
 	w.t.Helper()
 	p := &event.AutomationCommand{CommandID: id, Target: event.TargetSchedule, Name: "clock", Verb: verb, Overlap: overlap}
@@ -67,18 +68,18 @@ func (w *ticking) command(verb, id, overlap string, instants ...int) {
 	w.automate()
 }
 
-// Under allow_all, at least one run may be live at any time. A buffered tick does not wait for runs of later ticks,
-// and buffered ticks run one after the other.
+// Under allow_all, there may always be a live run. So a buffered tick must not wait for runs of later ticks, or it
+// might never start. Buffered ticks run one after the other.
 func TestI27BufferedTicksOfAllowAllNeverStarve(t *testing.T) {
 	for name, c := range map[string]struct {
-		first string // the policy of the schedule when the ticks are buffered
+		first string // the schedule's policy at the time when the ticks are buffered
 		act   func(w *ticking)
 	}{
 		"backfill": {event.OverlapAllowAll, func(w *ticking) {
 			w.command(event.VerbBackfill, w.ID(), "", -6, -5, -4)
 		}},
 		"two backfills": {event.OverlapAllowAll, func(w *ticking) {
-			late := w.ID() // the id is created first, and appended last
+			late := w.ID() // this id is created before the other command's id, but its command is appended later
 			w.Pass(time.Second)
 			w.command(event.VerbBackfill, w.ID(), "", -3)
 			w.command(event.VerbBackfill, late, "", -4)

@@ -10,9 +10,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A run may be requested first, and be planned after a later run has materialized an upstream. In this case, the
-// run's own output of this upstream does not become visible, but its readers read it. They must not seem to have read
-// the visible output.
+// A later run materializes an upstream before an earlier run does. In this case, the earlier run's output of this
+// upstream does not become visible, but the tasks of the earlier run read it. They must not seem to have read the
+// visible output.
 func TestI21ReaderOfOvertakenOutputIsIncomplete(t *testing.T) {
 	w := foldtest.New(t)
 	first := w.Run(assetTask("a"), assetTask("b", "a"))
@@ -31,7 +31,8 @@ func TestI21ReaderOfOvertakenOutputIsIncomplete(t *testing.T) {
 	require.True(t, reader.Incomplete())
 }
 
-// A group node represents its upstreams, even if one of their outputs is not visible.
+// A group node represents its upstreams: if the output of one of them is not visible, a reader of the group is
+// incomplete.
 func TestI21ReaderOfGroupWithOvertakenOutputIsIncomplete(t *testing.T) {
 	w := foldtest.New(t)
 	group := event.TaskDef{TaskKey: "g", Kind: event.KindGroup, DependsOn: []string{"a", "c"}, TriggerRule: event.RuleAllSuccess}
@@ -49,7 +50,7 @@ func TestI21ReaderOfGroupWithOvertakenOutputIsIncomplete(t *testing.T) {
 	require.True(t, w.State.Partitions.Get(state.Key2{A: "b"}).Incomplete())
 }
 
-// A task that only waits for an order node reads none of the tasks before the node.
+// A task that only waits for an order node does not read the outputs of the tasks before the node.
 func TestReaderAfterOrderNodeIsComplete(t *testing.T) {
 	w := foldtest.New(t)
 	node := event.TaskDef{TaskKey: "o", Kind: event.KindGroup, DependsOn: []string{"a"}, TriggerRule: event.RuleAllDone}
@@ -64,7 +65,7 @@ func TestReaderAfterOrderNodeIsComplete(t *testing.T) {
 	require.False(t, w.State.Partitions.Get(state.Key2{A: "c"}).Incomplete())
 }
 
-// A later run has materialized one partition of a batch. This partition is not the one that names the task.
+// A later run has materialized one partition of a batch: not the partition after which the batch's task is named.
 func TestI21ReaderOfBatchWithOvertakenPartitionIsIncomplete(t *testing.T) {
 	for _, test := range []struct {
 		name, later string

@@ -21,8 +21,8 @@ func reload(s *state.State) *state.State {
 // This test folds random groups. After each group, the checks of foldtest pass, terminal rows are unchanged, and no
 // task was admitted beyond a limit or before its trigger rule was satisfied. This test failed with each of these
 // mutants of the fold: it compares the limit of a pool with <=; it does not decrement the counter of the old state;
-// it makes a task READY after a skipped upstream; it does not refresh the candidates of a run after a task has
-// changed.
+// it makes a task READY after a skipped upstream; it does not refresh which task of a run is next for admission after
+// a task has changed.
 func TestRandomWalkKeepsRules(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWalk(r)
@@ -102,7 +102,7 @@ func TestI17ReplayResultsInSameRows(t *testing.T) {
 			if err := c.state.Verify(); err != nil {
 				r.Fatalf("copy: %v", err)
 			}
-			for _, g := range w.groups { // folding must not change the original
+			for _, g := range w.groups { // folding into a copy must not change the original
 				fold.Apply(c.state, g)
 			}
 		}

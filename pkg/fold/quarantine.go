@@ -61,9 +61,9 @@ func (f *folder) quarantinePartition(t *state.Task, p *event.TaskFinished, parti
 	}
 }
 
-// laterThan returns the run of the partition's visible output or pending candidate, if that output is later than the
-// output of a task. Otherwise it returns "". A visible output whose row is not in the live state is never later,
-// because its run was triggered before all live runs.
+// laterThan returns the run of a partition's visible output or pending candidate that is later than the output of t,
+// or "". A visible output whose row is not in the live state is never later, because its run was triggered before all
+// live runs.
 func (f *folder) laterThan(t *state.Task, partition string) (run string) {
 	if visible := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: partition}); visible != nil && isLater(visible.RunID, visible.TaskKey, t) {
 		return visible.RunID
@@ -85,7 +85,7 @@ func isLater(runID, taskKey string, t *state.Task) bool {
 
 // supersede marks the pending candidate of a partition of t as superseded, unless the candidate is from a later task.
 func (f *folder) supersede(t *state.Task, partition string) {
-	if f.st.Candidates.Len() == 0 { // the usual case allocates nothing
+	if f.st.Candidates.Len() == 0 { // avoid an allocation in the usual case
 		return
 	}
 	var older []*state.Candidate
@@ -146,7 +146,7 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 		return stale("the output is " + string(old.State))
 	}
 	if f.at() >= old.ExpiresAt {
-		// The timer is late. In a replay, the timer may fire before the decision. So the expiry wins in every order.
+		// The timer is late, and in a rebuild it may be folded before the decision. So the expiry must win in either order.
 		f.expire(old)
 		return stale("the output has expired")
 	}
@@ -178,8 +178,9 @@ func (f *folder) candidatesOf(one *state.Candidate) (rows []*state.Candidate) {
 }
 
 // approve makes a candidate the visible output of its partition. No task has read the output before, so its version
-// is the sequence number of the approval. LeftOut is never 0, because the output was made before the approval, and so
-// before later outputs of its chain of retries. approve also ends the alerts about the partition, as a success does.
+// is the sequence number of the approval. LeftOut is never 0: if no upstream was left out, it is the sequence number
+// at which the output was made, because the task cannot have read outputs of its chain of retries that were made
+// later. approve also ends the alerts about the partition, as a success does.
 func (f *folder) approve(row *state.Candidate, by, reason string) {
 	f.conclude(row, state.CandidateApproved, by, reason)
 	f.recovered(subjectAsset+row.AssetKey, row.AssetKey,

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Constants about requests that cannot be planned.
+// Limits and codes of requests that cannot be planned.
 const (
 	// NothingToDo is the code of a request that was refused because no partition needs to run. This is not a failure.
 	NothingToDo = "NOTHING_TO_DO"
@@ -25,7 +25,7 @@ const (
 	maxExpired = 4
 )
 
-// runRequested creates a request that waits for its time.
+// runRequested creates a request that waits until the time at which it is to be planned.
 func (f *folder) runRequested(p *event.RunRequested) verdict {
 	id := "at:" + p.CommandID
 	if f.st.Requests.Get(id) != nil {
@@ -130,7 +130,7 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 	if sla := specOf(s).SLASec; sla > 0 {
 		run.SLAAt = run.CreatedAt.Add(time.Duration(sla) * time.Second)
 	}
-	// The run was adopted: the calendar must not decide its instant again.
+	// The run was folded before the decision about its instant: this instant must not be decided again.
 	if old == nil && strings.HasPrefix(p.RequestID, tickRequest) && row.Logical > next.Cursor {
 		next.Cursor = row.Logical
 		if next.Live() {
@@ -149,7 +149,8 @@ const (
 	backfillRequest = "backfill:"
 )
 
-// KindOf returns the kind of a tick from the id of its request. It is used for ticks whose decision is not folded.
+// KindOf returns the kind of a tick from the id of its request. It is used for ticks whose decision is not folded
+// yet.
 func KindOf(request string) string {
 	switch {
 	case strings.HasPrefix(request, manualRequest):
@@ -260,7 +261,7 @@ func (f *folder) keepWake() {
 	}
 	fireAt, generation, fired := roundUp(next, time.Second), int32(0), event.Time(0)
 	if timer := f.st.Wake(); timer != nil {
-		if fired = timer.FiredAt; fired != 0 { // the time of the last call of this timer or of the previous one
+		if fired = timer.FiredAt; fired != 0 { // when the wake timer was last called
 			fireAt = max(fireAt, roundUp(fired+1, time.Second)) // at most one call per second
 		}
 		if timer.State == state.TimerScheduled && timer.FireAt <= fireAt {

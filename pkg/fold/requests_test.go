@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// requested is a world with one request that waits to be planned.
+// requested returns a world with one request that waits to be planned, and the request.
 func requested(t foldtest.TB) (*foldtest.World, *state.RunRequest) {
 	t.Helper()
 	w := foldtest.New(t)
@@ -41,7 +41,7 @@ func TestRequestBecomesOneRun(t *testing.T) {
 	require.Equal(t, ids.RequestedRunID(foldtest.Domain, r.RequestID, r.ReleasedAt.Time()), r.RunID)
 	require.GreaterOrEqual(t, ids.Time(r.RunID), w.Now.Truncate(time.Millisecond))
 
-	first, second := w.Group(planOf(w, r)...), w.Group(planOf(w, r)...) // the plans of two automators
+	first, second := w.Group(planOf(w, r)...), w.Group(planOf(w, r)...) // two automators have planned the request
 	require.Equal(t, state.Folded, w.Apply(first).Row.Outcome)
 	require.Equal(t, state.NoChange, w.Apply(second).Row.Outcome)
 	require.Equal(t, state.RequestStarted, w.State.Requests.Get(r.RequestID).State)
@@ -307,8 +307,8 @@ func (w *ticking) checkCursor(r *rapid.T, before *state.Schedule) {
 	}
 }
 
-// checkTicks checks three rules: each instant keeps its only tick and its only run, runs overlap only if the policy
-// allows it, and a tick waits only while a run or request of the schedule is active.
+// checkTicks checks that each instant has only one tick, and each tick its own run. It also checks that runs overlap
+// only if the policy allows it, and that a tick waits only while a run or request of the schedule is active.
 func (w *ticking) checkTicks(r *rapid.T, policy string, instants map[event.Time]string) {
 	runs := map[string]bool{}
 	for tick := range w.State.Ticks.All {

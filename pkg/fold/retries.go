@@ -24,8 +24,8 @@ const (
 	permille = 1000
 )
 
-// The delays before granted attempts grow from one second to at most ten minutes. Ten losses in a row span at least
-// 13.6 minutes, and a deployment or an outage of the store rarely takes longer.
+// The delays before granted attempts grow from one second to at most ten minutes. The delays after ten losses in a
+// row add up to at least 13.6 minutes, and a deployment or an outage of the store rarely takes longer.
 const (
 	lossInitialDelayMS     = 1_000
 	lossMaxDelayMS         = 600_000
@@ -36,8 +36,8 @@ const (
 // MaxBackoffMS limits the delay before a retry to a year, regardless of the plan.
 const MaxBackoffMS = 365 * 24 * 3600 * 1000
 
-// lost reports whether an attempt was lost to infrastructure. In this case, the worker, the queue or the store
-// failed, but not the task. The task's policy can exclude such errors.
+// lost reports whether an attempt was lost to infrastructure. A loss means that the worker, the queue or the store
+// failed, but not the task. The task's policy can exclude such errors from retries.
 func (c closing) lost(t *state.Task) bool {
 	if !c.retryable || c.listed(t.RetryNever) {
 		return false
@@ -84,7 +84,7 @@ func (c closing) user() bool {
 	return false
 }
 
-// retryReason returns the reason why another attempt follows this one, or "" if the end is final.
+// retryReason returns the reason why another attempt follows this one, or "" if no attempt follows.
 func (c closing) retryReason(t *state.Task) string {
 	switch {
 	case c.lost(t):

@@ -50,7 +50,8 @@ func TestTriggerRuleDecidesTaskState(t *testing.T) {
 	}
 }
 
-// Task a fails or is skipped, and b is skipped because of that. Tasks with none_failed and all_done depend only on b.
+// Task a fails or is skipped, and so its downstream b is skipped. Tasks with the rules none_failed and all_done
+// depend on b, but not on a.
 func TestNoneFailedCountsSkipsBecauseOfAFailure(t *testing.T) {
 	for outcome, want := range map[event.Outcome][]string{
 		event.Failed:  {"a=FAILED", "b=SKIPPED", "g=SKIPPED", "viaGroup=SKIPPED", "x=SKIPPED", "y=SKIPPED", "z=READY"},
@@ -74,7 +75,7 @@ func TestNoneFailedCountsSkipsBecauseOfAFailure(t *testing.T) {
 	}
 }
 
-// A skip and a failure of two upstreams have the same result in either order.
+// One upstream is skipped and another one fails. The result must be the same in either order.
 func TestSkipAndFailureCommute(t *testing.T) {
 	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
 		w := foldtest.New(t)

@@ -40,8 +40,8 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 	return folded
 }
 
-// rememberRetry records the last retry of a chain. The row outlives the run in the live state, so it also shows retries
-// that have moved to history.
+// rememberRetry records the last retry of a chain. The row stays in the live state for longer than the run, so it
+// also records retries that have moved to history.
 func (f *folder) rememberRetry(p *event.RunTriggered) {
 	if p.RootRun == "" {
 		return
@@ -158,7 +158,7 @@ func (f *folder) newTask(run *state.Run, def *event.TaskDef) *state.Task {
 	return task
 }
 
-// cancelRequested cancels a run. Tasks that are not running are cancelled immediately. Running tasks get the grace
+// cancelRequested cancels a run. Tasks that are not running are cancelled immediately. Running tasks get a grace
 // period, unless the request forces the cancellation.
 func (f *folder) cancelRequested(p *event.RunCancelRequested) verdict {
 	run := f.peekRun(p.RunID)

@@ -10,7 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// The definition of a paused schedule changes. A resume with catch-up must still find the instants before the change.
+// The definition of a paused schedule changes. A resume with catch-up must still create ticks for the instants before
+// the change.
 func TestResumeFindsInstantsBeforeChangeOfPausedSchedule(t *testing.T) {
 	for _, change := range []bool{false, true} {
 		w := newTicking(t, event.Schedule{Overlap: event.OverlapBufferAll, CatchUp: event.CatchUpAll})

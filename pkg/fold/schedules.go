@@ -11,20 +11,20 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The fold cannot compute the instants of a schedule, so the calendar supplies them in events. A schedule is *wanted*
-// while the fold waits for such an event. The cursor of a schedule is the last instant that was decided. It moves
-// only forward, so no instant is decided twice.
+// The fold cannot compute the instants of a schedule. So an automator computes them with the calendar, and appends
+// them in events. A schedule is *wanted* while the fold waits for such an event. The cursor of a schedule is the last
+// instant that was decided. It moves only forward, so no instant is decided twice.
 
 // Limits of schedules.
 const (
-	// OnTime is the maximum delay of a tick that counts as on time. Such a tick happens as soon as its timer fires. If
-	// the timer fires later, the calendar lists the instants that have passed, and the catch-up policy decides about
-	// them.
+	// OnTime is the maximum delay with which the wake timer may call a tick that counts as on time. Such a tick is
+	// decided immediately. If the call is later, the calendar first lists the instants that have passed, and the
+	// catch-up policy decides which of them get ticks.
 	OnTime = time.Minute
-	// LateTick is the maximum delay at which a schedule without catch-up still ticks. It is longer than the time within
-	// which a sweep finds a lost timer call.
+	// LateTick is the maximum delay with which a schedule without catch-up still ticks. It is longer than the time
+	// within which a sweep finds a lost timer call.
 	LateTick = 15 * time.Minute
-	// MaxBuffered is the maximum number of waiting ticks of a schedule.
+	// MaxBuffered is the maximum number of buffered ticks of a schedule.
 	MaxBuffered = 1000
 	// MaxAtOnce is how many overlapping ticks start together when a schedule catches up.
 	MaxAtOnce = 100
@@ -48,8 +48,8 @@ func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
 	for _, name := range p.Remove {
 		f.removeSchedule(name)
 	}
-	// Without the recorded order, this state may lack schedules that the writer of the event saw. So the schedules stay
-	// pending, and an automator later compares them with the release again.
+	// In a rebuild without the recorded order, the state may lack schedules that the writer of the event saw. So the
+	// flag SchedulesPending stays set, and an automator later compares the schedules with the release again.
 	if p.Last && complete && deployment.SchedulesPending && !f.bare {
 		row := *deployment
 		row.SchedulesPending = false
@@ -63,8 +63,8 @@ func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
 }
 
 // define creates or changes a schedule. The new definition applies from the time of its deployment on. All earlier
-// instants must be decided first, by the old definition. Until then, define asks the calendar for these instants and
-// returns false.
+// instants must first be decided under the old definition. As long as some are undecided, define requests them from
+// the calendar and returns false.
 func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 	row := state.Schedule{ScheduleID: spec.Name, Paused: spec.Paused}
 	version := spec.DefinitionVersion()
@@ -95,7 +95,7 @@ func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 	return true
 }
 
-// want asks the calendar for the instants of a schedule after its cursor up to the given time, and for the next
+// want requests from the calendar the instants of a schedule after its cursor and up to the given time, and the next
 // instant after that time.
 func (f *folder) want(row *state.Schedule, until event.Time) {
 	row.Next, row.NextAt, row.WantedAt = 0, 0, until
@@ -133,8 +133,8 @@ func (f *folder) forgetSchedules() {
 	}
 }
 
-// due handles a schedule whose next tick is due. It fires the tick if it is on time. In any case, it asks the
-// calendar for the instants that have passed.
+// due handles a schedule whose next tick is due. If the call is on time, due decides the tick. In any case, it
+// requests from the calendar the instants that have passed.
 func (f *folder) due(old *state.Schedule, now event.Time) {
 	row := *old
 	next, onTime := row.Next, now.Sub(row.NextAt) <= OnTime
@@ -162,7 +162,7 @@ func (f *folder) advance(item *event.CalendarItem) {
 	if !old.Live() || old.Version != item.Version || item.After < old.Cursor {
 		return
 	}
-	// Without the recorded order, the tick that moved the cursor may not have been folded yet.
+	// In a rebuild without the recorded order, the tick that moved the cursor may not have been folded yet.
 	if old.WantedAt == 0 && item.After == old.Cursor && (item.Calendar <= old.Calendar || item.Error != "" || item.Through > item.After) {
 		return
 	}
@@ -273,9 +273,9 @@ var tooManyPending = fmt.Sprintf("%d requests of the domain wait to be planned",
 // tooManyPending reports whether the domain has no room for another PENDING request.
 func (f *folder) tooManyPending() bool { return f.st.PendingCount() >= state.MaxPending }
 
-// overlap applies an overlap policy to a new request of a schedule. own is the policy of the schedule, which may be a
-// different one. overlap returns whether the request is planned, buffered, skipped or dropped, and the reason. The
-// policy may end other runs and requests of the schedule.
+// overlap applies an overlap policy to a new request of a schedule. own is the policy of the schedule itself, which
+// may differ from the applied policy. overlap returns whether the request is planned, buffered, skipped or dropped,
+// and the reason. The policy may end other runs and requests of the schedule.
 func (f *folder) overlap(r *state.RunRequest, own, policy string) (state.TickOutcome, string) {
 	runs, requests := f.st.ActiveOf(r.ScheduleID)
 	if policy == event.OverlapBufferOne || policy == event.OverlapBufferAll {
@@ -328,7 +328,8 @@ func (f *folder) blockers(r *state.RunRequest, own string) (runs, requests []str
 	return runs, requests
 }
 
-// replace ends the runs and requests of a schedule, and returns whether the new request may start.
+// replace ends the runs and requests of a schedule. It returns whether the new request can be planned now, or must
+// wait for the end of a run.
 func (f *folder) replace(r *state.RunRequest, own string, force bool, runs, requests []string) (state.TickOutcome, string) {
 	const reason = "a later tick replaces it"
 	for first, _ := f.st.BufferedOf(r.ScheduleID); first != nil; first, _ = f.st.BufferedOf(r.ScheduleID) {
@@ -382,7 +383,7 @@ func (f *folder) setTick(r *state.RunRequest, outcome state.TickOutcome, detail 
 	put(f, f.st.Ticks, &row)
 }
 
-// afterRuns handles the ends of runs of schedules and of chunks.
+// afterRuns handles the consequences of ended runs for schedules and backfills.
 func (f *folder) afterRuns() {
 	for len(f.ended) > 0 {
 		run := f.ended[0]
@@ -401,9 +402,9 @@ func (f *folder) afterRuns() {
 	}
 }
 
-// releaseNext starts the buffered requests of a schedule that need not wait any longer, in their order. Each of them
-// waits for the previous one. Under allow_all, however, it does not wait if the tick of the previous one has a
-// greater id and does not belong to a backfill: see blockers.
+// releaseNext lets the buffered requests of a schedule be planned, in their order, until one must still wait. Each
+// request waits for the previous one, with one exception: under allow_all, it does not wait for a request whose tick
+// has a greater id and does not belong to a backfill (see blockers).
 func (f *folder) releaseNext(schedule string) {
 	if schedule == "" {
 		return
@@ -516,7 +517,7 @@ func (f *folder) pauseOrResume(row *state.Schedule, p *event.AutomationCommand) 
 	return folded
 }
 
-// trigger creates a tick for a command. The tick has no instant of the schedule.
+// trigger creates a tick for a command. The tick belongs to no instant of the schedule.
 func (f *folder) trigger(row *state.Schedule, p *event.AutomationCommand) verdict {
 	id := manualRequest + p.CommandID
 	if f.st.Requests.Get(id) != nil || f.st.Ticks.Get(p.CommandID) != nil {

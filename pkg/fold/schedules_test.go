@@ -14,8 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// ticking is a world with one schedule that ticks every minute, an automator and workers. Every full minute of the
-// clock is an instant of the schedule.
+// ticking is a world with an automator, workers, and one schedule that ticks at every full minute.
 type ticking struct {
 	*foldtest.World
 	t    *testing.T
@@ -97,7 +96,8 @@ func (w *ticking) start(r *state.RunRequest) {
 	w.runs = append(w.runs, r.RunID)
 }
 
-// minutes lets time pass. The wake timer fires on time. end returns the run that ends at each minute.
+// minutes lets n minutes pass, and fires the wake timer on time. After each minute, it calls the function end, which
+// returns the index of a run that ends now.
 func (w *ticking) minutes(n int, end func(now int) (run int, ends bool)) {
 	w.t.Helper()
 	began := w.Now
@@ -159,8 +159,8 @@ func note(t *state.Tick, run *state.Run) string {
 	return " " + string(t.Outcome)
 }
 
-// Each run takes three and a half minutes, and the schedule ticks every minute. Each line shows a tick that waits
-// (·), has a live run (━), or has no run (×). A column is half a minute.
+// Each run takes three and a half minutes, and the schedule ticks every minute. Each line shows how long a tick waits
+// (·) and how long its run is live (━). A tick without a run is shown as ×. A column is half a minute.
 func TestI27OverlapPoliciesAsDiagrams(t *testing.T) {
 	for policy, want := range map[string]string{
 		event.OverlapSkip: `
@@ -220,7 +220,7 @@ func TestI27OverlapPoliciesAsDiagrams(t *testing.T) {
 func TestLaptopSleepsForThreeDays(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec          event.Schedule
-		ran           int // runs after the sleep
+		ran           int // number of runs after the sleep
 		dropped       int64
 		first, newest string
 	}{
@@ -254,8 +254,8 @@ func TestLaptopSleepsForThreeDays(t *testing.T) {
 	}
 }
 
-// A SchedulesDefined event lists only the differences from the state that its writer saw. A rebuild from the bare
-// ledger may not reproduce that state.
+// A SchedulesDefined event lists only the differences from the state that its writer saw, and a rebuild from the bare
+// ledger may not reproduce this state.
 func TestDefinitionInBareRebuildStaysPending(t *testing.T) {
 	w := newTicking(t, event.Schedule{})
 	w.spec.EverySec = 120

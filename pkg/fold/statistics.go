@@ -4,7 +4,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// These are the metrics of workers that the statistics of assets contain.
+// Metrics that workers report and that the statistics of assets contain.
 const (
 	MetricCPU    = "cpu_ms"           // CPU time of the query or the command
 	MetricMemory = "allocated_mib_ms" // memory that the worker reserved for the task, times its duration

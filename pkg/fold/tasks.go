@@ -63,9 +63,9 @@ func (f *folder) makeReady(current *state.Task) {
 	f.putTask(&t, current.State)
 }
 
-// beginAttempt makes n the current attempt and clears the fields of the previous one. The first attempt determines
-// which upstreams the task has read. An upstream may still be open, because a rebuild from the bare ledger folds
-// timers last. So it adopts a task before it folds the timer that ended an upstream.
+// beginAttempt makes n the current attempt and clears the fields of the previous one. When the first attempt begins,
+// it is decided whether the task has read all of its upstreams. An upstream may not have ended yet: a rebuild from
+// the bare ledger folds timers last, so it may adopt a task before it folds the timer that ended an upstream.
 func (f *folder) beginAttempt(t *state.Task, n int32) {
 	if t.Attempt == 0 && (t.DepsSatisfied < t.DepsTotal || t.LeftOut > 0) {
 		t.LeftOut = f.seq
@@ -104,10 +104,10 @@ func resolution(s state.TaskState) state.Resolution {
 	panic("fold: state " + string(s) + " is not terminal")
 }
 
-// resolve resolves the outgoing edges of an ended task. Downstream tasks become ready, or end without running. If
-// they end, resolve continues with their edges. Each edge is resolved only once, and changes the counters of its
-// downstream task at that time. If the downstream task has already ended, its counters stay unchanged, because the
-// row of an ended task is final.
+// resolve resolves the outgoing edges of an ended task. As a result, downstream tasks may become ready, or end
+// without running. If one ends, resolve continues with its outgoing edges. Each edge is resolved only once, and
+// changes the counters of its downstream task at that time. If the downstream task has already ended, its counters
+// stay unchanged, because the row of an ended task is final.
 func (f *folder) resolve(ended *state.Task) {
 	queue := []*state.Task{ended}
 	for len(queue) > 0 {
@@ -148,7 +148,7 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	down.DepsResolved++
 	switch {
 	case degraded:
-		down.ErrorCode = CodeUpstreamDegraded // this is the code unless the task ends for another reason
+		down.ErrorCode = CodeUpstreamDegraded // if the task ends for another reason, another code replaces this one
 	case edge.Satisfied:
 		down.DepsSatisfied++
 		if f.overtaken(up) {

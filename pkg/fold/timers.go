@@ -68,7 +68,7 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 	case timer.TimerType == event.TimerLiveness && isLate(timer, p.FiredAt):
 		for _, d := range f.st.Due(p.FiredAt) {
 			if d.Kind == state.DeadlineCandidate {
-				f.expire(f.st.Candidates.Get(d.Candidate)) // an expiry does not depend on reports of workers
+				f.expire(f.st.Candidates.Get(d.Candidate)) // the expiry of a candidate does not depend on workers
 			}
 		}
 		late := *timer
@@ -89,7 +89,7 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 			f.overdue(d)
 		}
 	case event.TimerWake:
-		f.endTimer(timer, state.TimerFired, false) // the row is kept for its generation and its time
+		f.endTimer(timer, state.TimerFired, false) // keep the row: the next timer needs its generation and its time
 		f.wake(p.FiredAt)
 	default:
 		f.deleteTimer(timer, state.TimerFired)
@@ -158,12 +158,12 @@ func isLate(timer *state.Timer, firedAt event.Time) bool {
 	return late > LateCall
 }
 
-// maxLivenessDelay is the maximum time from a deadline to its liveness timer.
+// maxLivenessDelay is the longest time by which rounding up may delay the liveness timer after a deadline.
 const maxLivenessDelay = 30 * time.Second
 
 // keepLiveness schedules the domain's only liveness timer at the earliest deadline, rounded up. It keeps a timer that
-// fires earlier, because the fold sets the next one when this timer fires. Without deadlines, it keeps the timer
-// while runs are live.
+// fires earlier, because the fold sets the next one when this timer fires. If no deadline exists, it keeps the timer
+// as long as runs are live.
 func (f *folder) keepLiveness() {
 	timer := f.st.Liveness()
 	scheduled := timer != nil && timer.State == state.TimerScheduled
@@ -175,8 +175,8 @@ func (f *folder) keepLiveness() {
 		return
 	}
 	fireAt := roundUp(next.At, min(next.Timeout/10, maxLivenessDelay)) //nolint:mnd // a tenth of the timeout
-	// If the deadline is overdue, the last call was late, or its caller's projections lagged. In this case, keep the
-	// scheduled call if it is soon.
+	// If a deadline has already passed, the last call of the timer was late, or its caller's projections lagged, so the
+	// fold has rescheduled the call. Keep the rescheduled call if it is soon.
 	if soon := f.at().Add(LateRetry); scheduled && (timer.FireAt <= fireAt || next.At <= f.at() && timer.FireAt <= soon) {
 		return
 	}
@@ -199,8 +199,8 @@ func (f *folder) keepLiveness() {
 // so that no queue task name is used twice.
 func (f *folder) retireLiveness(timer *state.Timer, s state.TimerState) { f.endTimer(timer, s, false) }
 
-// roundUp rounds t up to a multiple of the granularity in whole seconds, which is at least one second. So deadlines
-// that are close to each other share a timer.
+// roundUp rounds t up to a multiple of the granularity, so that deadlines that are close to each other share a timer.
+// The granularity is cut to whole seconds, and is at least one second.
 func roundUp(t event.Time, granularity time.Duration) event.Time {
 	g := event.Time(max(granularity.Truncate(time.Second), time.Second).Microseconds())
 	return (t + g - 1) / g * g

@@ -47,9 +47,9 @@ func (s *story) backfillEvent(words []string) event.Payload {
 	return p
 }
 
-// chunkRun reads "RUN OPTION…". It starts the run of the oldest pending request for a chunk. The run has the
-// remaining partitions, except those in the option done. With the option planned, the run has only the partitions in
-// that option.
+// chunkRun reads "RUN OPTION…". It starts the run of the oldest pending request for a chunk. The run materializes the
+// remaining partitions of the chunk, except those in the option done. With the option planned, it materializes only
+// the partitions in this option.
 func (s *story) chunkRun(words []string) []event.Payload {
 	r := s.firstPending()
 	s.runs[words[0]], s.names[r.RunID] = r.RunID, words[0]

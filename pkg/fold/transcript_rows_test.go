@@ -91,7 +91,7 @@ func table[R any](all func(func(*R) bool), row func(*R) (string, cells)) map[str
 	return found
 }
 
-// offset returns a time since the start of the story.
+// offset returns a time as text, relative to the start of the story.
 func offset(t event.Time) string {
 	if t == 0 {
 		return ""

@@ -42,7 +42,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// story is a world whose runs have names.
+// story is a world in which a transcript is played. Its runs have names.
 type story struct {
 	*foldtest.World
 	runs   map[string]string // id by name
@@ -174,7 +174,7 @@ func (s *story) rebuild(byName bool) []string {
 	return append([]string{fmt.Sprintf("%d groups folded again %s:", len(groups), order)}, changes...)
 }
 
-// event returns the payloads of an event that is written in words.
+// event returns the payloads of an event that a story describes in words.
 func (s *story) event(text string) []event.Payload {
 	verb, rest, _ := strings.Cut(text, " ")
 	words := strings.Fields(rest)

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// walk is a world with random events, including some that cannot occur in practice.
+// walk is a world into which random events are folded, including events that cannot occur in practice.
 type walk struct {
 	*foldtest.World
 	r *rapid.T
@@ -92,7 +92,7 @@ func (w *walk) trigger() fold.Group {
 	w.runs = append(w.runs, p.RunID)
 	var plans map[string]fold.Plan
 	switch w.int("form", 7) {
-	case 0: // only the run, or only the plan
+	case 0: // the trigger without a plan, or the plan alone
 		payloads = payloads[w.int("half", 1):][:1]
 	case 1:
 		for i := range defs {
@@ -147,7 +147,7 @@ func (w *walk) mark() event.Payload {
 	return p
 }
 
-// timer fires, enqueues, repairs or requests a timer.
+// timer draws an event about a timer: it fires, is enqueued, is scheduled again or is requested.
 func (w *walk) timer() fold.Group {
 	timers := w.State.Timers.Rows()
 	if len(timers) == 0 || w.chance("external", 6) {

@@ -58,9 +58,8 @@ func newTickFixture() (*fixture, *tick) {
 	return fx, c
 }
 
-// author is a process that publishes like a compactor: one file per revision, and
-// sometimes a base that replaces them. Other revisions are published between the
-// writing of a base and its publish.
+// author is a process that publishes as a compactor does: one file per revision, and sometimes a base that replaces
+// these files. Other revisions are published between the writing of a base and its publish.
 type author struct {
 	fx        *fixture
 	s         *manifest.Store
@@ -112,7 +111,7 @@ func (a *author) begin(ctx context.Context) error {
 	return nil
 }
 
-// beginRewrite writes a base that replaces the files of the current manifest.
+// beginRewrite writes a base that is to replace the files of the current manifest.
 func (a *author) beginRewrite(ctx context.Context) (err error) {
 	if a.cur == nil || a.rewrite != nil {
 		return nil

@@ -70,7 +70,7 @@ func (c *Collector) Collect(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	if live, err := s.Live(ctx, oldest); err != nil || !live {
-		return true, err // collected by another collector, or replaced by a rebuild
+		return true, err // another collector has collected the revision, or a rebuild has replaced it
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(deleters)
@@ -107,16 +107,16 @@ func (c *Collector) Exists(ctx context.Context, o Oldest) (bool, error) {
 	return err == nil && !b.Covers(o.Revision), err
 }
 
-// InForce reports whether the numbers that follow o are still in use. A rebuild that could not read the revisions
-// raises the boundary by timelineGap, and so gives up these numbers. A collector never raises the boundary by so
-// much.
+// InForce reports whether writers may still use the revision numbers that follow o. A rebuild that could not read the
+// revisions raises the boundary by timelineGap, and so gives up these numbers. A collector never raises the boundary
+// by so much.
 func (c *Collector) InForce(ctx context.Context, o Oldest) (bool, error) {
 	b, _, err := c.store.Boundary(ctx)
 	return err == nil && b.DeletedThrough < o.Revision+timelineGap, err
 }
 
-// begin reports whether a pass is running or starts at this floor. A new pass starts
-// when the floor has risen by Policy.Orphans since the last one.
+// begin reports whether a pass is running or starts at this floor. A new pass starts when the floor has risen by
+// Policy.Orphans since the last pass began.
 func (c *Collector) begin(floor string) bool {
 	if c.sweeping || floor == "" {
 		return c.sweeping

@@ -48,8 +48,8 @@ const (
 	adviceBare    = "restore manifests/ and state/ from a backup, or rebuild the state from the ledger alone with `servo admin rebuild --bare`"
 )
 
-// advice says how to repair a damaged or missing object. A rebuild in the recorded order needs the
-// newest manifest and the rows of ledger_entries.
+// advice says how to repair a damaged or missing object. It depends on the object, because a rebuild in the recorded
+// order needs the newest manifest and the rows of ledger_entries.
 func advice(key string) string {
 	state, isState := strings.CutPrefix(key, states)
 	if isState && !strings.Contains(state, "/ledger_entries/") {
@@ -84,7 +84,7 @@ func Damaged(err error) bool {
 	return errors.Is(err, ErrMissing) || errors.As(err, &corrupt)
 }
 
-// past marks the error of a damaged manifest: it belongs to an earlier revision.
+// past marks the error of a damaged manifest that belongs to an earlier revision.
 func past(err error) error {
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
 		corrupt.past = true

@@ -28,14 +28,15 @@ func Decode(key string, d ids.Domain, revision int64, data []byte) (*Manifest, e
 // change. It is safe for concurrent use.
 type Decoder struct {
 	Domain ids.Domain
-	// Remember is how many manifests the decoder remembers by their bytes. In simulations, many processes read each
-	// revision. If Remember is 0, a simulation spends a sixth of its time on decoding.
+	// Remember is how many decoded manifests the decoder keeps, to return them if it receives the same bytes again.
+	// Simulations set it, because many processes read each revision: without it, a simulation spends a sixth of its time
+	// on decoding.
 	Remember int
 
 	mu         sync.Mutex
 	known      parsed               // the parts of the last decoded manifest
-	remembered map[string]*Manifest // the manifests by their bytes
-	oldest     []string             // the bytes of the remembered manifests, oldest first
+	remembered map[string]*Manifest // decoded manifests by their encoded bytes
+	oldest     []string             // the keys of remembered, oldest first
 }
 
 // parsed holds parts of a manifest that have been decoded and validated. It is never modified.
@@ -72,7 +73,7 @@ func (dec *Decoder) Decode(key string, revision int64, data []byte) (*Manifest, 
 	return m.copied(), nil
 }
 
-// remember remembers a manifest, and forgets the oldest one if there are too many.
+// remember keeps a decoded manifest, and drops the oldest one if there are too many.
 func (dec *Decoder) remember(data string, m *Manifest) {
 	if dec.Remember == 0 || dec.remembered[data] != nil {
 		return
@@ -89,8 +90,8 @@ func (dec *Decoder) remember(data string, m *Manifest) {
 
 var errTooLarge = fmt.Errorf("it has more than %d bytes", maxBytes)
 
-// decode returns the manifest and its parts by their text. It decodes and validates only
-// parts that are not in known.
+// decode returns the manifest, and its parts by their encoded text. It decodes and validates only those parts that
+// are not in known.
 func decode(data []byte, known parsed) (*Manifest, parsed, error) {
 	if len(data) > maxBytes {
 		return nil, parsed{}, errTooLarge
@@ -108,7 +109,7 @@ func decode(data []byte, known parsed) (*Manifest, parsed, error) {
 	if err == nil && head.SchemaVersion >= 1 && head.SchemaVersion <= SchemaVersion {
 		m := head.Manifest
 		next, checked := parsed{domain: m.Domain(), deltas: map[deltaText]Delta{}}, map[string][]bool{}
-		if known.domain != next.domain { // the keys of files contain the domain
+		if known.domain != next.domain { // keys of files, which known parts contain, depend on the domain
 			known = parsed{}
 		}
 		sameBase := known.baseText != "" && string(head.Base) == known.baseText

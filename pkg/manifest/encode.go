@@ -15,13 +15,12 @@ func Encode(m *Manifest) ([]byte, error) {
 }
 
 // texts maps the deltas of the last encoded manifest to their JSON. Deltas are most of
-// a manifest's text and rarely change, so the next manifest reuses them. A delta in
-// texts has been validated.
+// a manifest's text and rarely change, so the next manifest reuses them. Every delta in texts has been validated.
 type texts map[deltaKey][]byte
 
-// deltaKey identifies the content of a delta. Later manifests drop rows of an inline
-// delta, and a failed publish may have dropped other rows. The checksums of the rows
-// tell these versions apart.
+// deltaKey identifies the content of a delta. Later manifests drop rows of an inline delta, and a failed publish may
+// have dropped different rows than the manifest that was published. The checksums of the rows distinguish these
+// versions.
 type deltaKey struct {
 	tier, id              string
 	revision, rows, bytes int64
@@ -29,7 +28,7 @@ type deltaKey struct {
 }
 
 func (d *Delta) key(tier string) deltaKey {
-	const prime = 1_099_511_628_211 // the prime of the hash FNV
+	const prime = 1_099_511_628_211 // the prime of the FNV hash
 	sums := uint64(len(d.Inline))
 	for i := range d.Inline {
 		sums = (sums ^ uint64(d.Inline[i].CRC32C)) * prime
@@ -45,8 +44,8 @@ func (t texts) has(tier string, _ int, d *Delta) bool {
 	return ok
 }
 
-// deltaShare sets the spare capacity of the buffer: a quarter of the expected size. A
-// new delta up to that size does not cause a copy.
+// deltaShare sets the spare capacity of the buffer: a quarter of the expected size. The buffer is not copied if a new
+// delta fits into this capacity.
 const deltaShare = 4
 
 // encode returns the manifest's bytes and the texts of its deltas. It encodes only

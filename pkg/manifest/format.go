@@ -118,8 +118,8 @@ type BaseSnapshot struct {
 	PartitionsFrom string `json:"partitions_from,omitempty"`
 }
 
-// After reports whether the base may hold changes after a revision. It also returns true for a base that does not
-// record its revision, as earlier builds wrote it.
+// After reports whether the base may hold changes after a revision. It also returns true for a base of an earlier
+// build, which does not record its revision.
 func (b BaseSnapshot) After(revision int64) bool {
 	return b.Revision > revision || b.Revision == 0 && b.ID != ""
 }

@@ -53,8 +53,8 @@ func TestEncodeDecodeRoundTrip(t *testing.T) {
 	require.Len(t, got.Files(), 4)
 }
 
-// Rows that another build or a person wrote may be formatted differently. This test fails if Encode encodes such rows
-// again instead of copying them.
+// If another build or a person has written inline rows, their JSON may be formatted differently. This test fails if
+// Encode encodes such rows again instead of copying them.
 func TestEncodeCopiesInlineRowsByteForByte(t *testing.T) {
 	m := full()
 	m.L0[1].Inline = []manifest.Rows{manifest.NewRows("limits", 1, []byte(`[ {"scope":"\u003c\/", "name" : "db", "row_seq":7.0e0} ]`))}
@@ -90,8 +90,7 @@ func TestPublishReusesEncodedDeltas(t *testing.T) {
 	require.ErrorContains(t, s.Publish(t.Context(), m), "l0_deltas[1].rows", "unknown deltas are validated")
 }
 
-// A failed publish may have dropped other rows of a delta and left the same number of
-// rows and bytes.
+// A failed publish may have dropped different rows of a delta, and yet have left the same number of rows and bytes.
 func TestPublishEncodesRemainingRowsOfDelta(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fx := newFixture()

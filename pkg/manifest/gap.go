@@ -8,9 +8,9 @@ import (
 )
 
 // stepOver raises the boundary over a gap: revisions that are missing below a later one, because somebody has deleted
-// their manifests. Otherwise a gap would end the collection of the domain for good. The gap begins with the oldest
-// revision or with its successor. If the revision above the gap was published after the time in the parameter then,
-// stepOver keeps the oldest revision.
+// their manifests. Without stepOver, collection of the domain would stop permanently at the gap. The gap begins with
+// the oldest revision or with its successor. In the second case, stepOver keeps the oldest revision if the revision
+// above the gap was published after the time then.
 func (w *window) stepOver(version int64, then event.Time) (stepped bool, err error) {
 	s, gap := w.store, w.first
 	oldest, err := w.at(gap)
@@ -36,7 +36,7 @@ func (w *window) stepOver(version int64, then event.Time) (stepped bool, err err
 	}
 	err = s.raise(w.ctx, Boundary{Timeline: m.Timeline, DeletedThrough: above - 1}, version)
 	if errors.Is(err, errMoved) {
-		return true, nil // another collector has deleted the missing revisions
+		return true, nil // the revisions are missing because another collector has deleted them
 	}
 	return err == nil, err
 }
@@ -56,15 +56,15 @@ func (s *Store) firstFrom(ctx context.Context, from int64) (int64, error) {
 	return 0, nil
 }
 
-// belowGap lowers the revision through until all revisions up to it, and its successor, exist. After they are
-// collected, the gap begins directly after the oldest revision, where stepOver handles it.
+// belowGap returns the greatest revision, at most through, for which all revisions up to it and its successor exist.
+// After these revisions are collected, the gap begins directly after the oldest revision, where stepOver handles it.
 func (w *window) belowGap(through int64) (int64, error) {
 	last, _, err := w.store.denseFrom(w.ctx, w.first)
 	return min(through, last-1), err
 }
 
-// Dense reports whether every revision from the oldest to the newest exists. If one is missing, a writer that knows
-// the revision before it can still publish its number.
+// Dense reports whether every revision from the oldest to the newest exists. If one is missing, a writer that has
+// loaded the revision before it can still publish a revision with the missing number.
 func (s *Store) Dense(ctx context.Context) (bool, error) {
 	for range maxRestarts {
 		b, version, err := s.Boundary(ctx)

@@ -42,8 +42,7 @@ type response struct {
 	ref     manifest.Ref
 }
 
-// chain is the state of the model: the concatenated nonces of all revisions, which make
-// a comparable value.
+// chain is the state of the model: the concatenated nonces of all revisions. As a string, it can be compared.
 type chain string
 
 const nonceLen = 26
@@ -123,8 +122,7 @@ func (r *recorder) history() []porcupine.Operation {
 }
 
 // network connects the clients to the store. It delays everything and loses requests
-// and responses. Some creates take effect seconds or hours after they have failed for
-// the client.
+// and responses. Some creates take effect seconds or hours after the client has received an error.
 type network struct {
 	blob.Store
 	t  *testing.T
@@ -139,7 +137,7 @@ func (n *network) draw(most int64) int64 {
 	return n.Int64N(most)
 }
 
-// pass lets a random virtual time elapse, at most the duration most.
+// pass lets a random virtual time elapse, up to most.
 func (n *network) pass(most time.Duration) { elapse(n.t, time.Duration(1+n.draw(int64(most)))) }
 
 func (n *network) fault(faultblob.Op, string) faultblob.Fault {
@@ -236,8 +234,8 @@ func (c *client) publish(cur *manifest.Manifest) {
 	}
 }
 
-// rounds loads and publishes n times. It mostly pauses briefly between the two, and
-// sometimes so long that the loaded revision is collected.
+// rounds loads and publishes n times. Between loading and publishing it usually pauses briefly, and sometimes so long
+// that the loaded revision is collected.
 func (c *client) rounds(n int) {
 	for range n {
 		cur, ok := c.load()

@@ -27,7 +27,7 @@ func (s *Store) Load(ctx context.Context) (*Manifest, error) {
 		}
 		m, at, err := s.forward(ctx, m)
 		if errors.Is(err, ErrAbsent) {
-			continue // collected during the search
+			continue // the revision was collected during the search
 		}
 		if err != nil {
 			return nil, err
@@ -45,8 +45,8 @@ func (s *Store) Load(ctx context.Context) (*Manifest, error) {
 		"and if it persists run `servo admin rebuild`", s.domain, maxRestarts)
 }
 
-// start returns a revision to probe forward from, or ErrAbsent if it was collected
-// during the search.
+// start returns a revision from which Load probes forward, or ErrAbsent if the revision was collected during the
+// search.
 func (s *Store) start(ctx context.Context, hinted bool) (*Manifest, error) {
 	if hinted {
 		if m := s.hint(ctx); m != nil {
@@ -124,7 +124,7 @@ func (s *Store) listed(ctx context.Context, prefix string, after int64) iter.Seq
 	}
 }
 
-// forward returns the newest revision from m on, and a time at which it was newest.
+// forward returns the newest revision, beginning the search with m, and a time at which this revision was the newest.
 func (s *Store) forward(ctx context.Context, m *Manifest) (*Manifest, time.Time, error) {
 	for {
 		for range maxProbes {

@@ -18,20 +18,20 @@ type pin struct {
 	files       []string // the file ids, sorted
 }
 
-// unpin deletes expired pins. It treats a pinned revision as current until the next kept revision was published. This
-// is safe, because a collected revision in between would have its own pin if it had been current at a full hour. unpin
-// starts at the oldest pin. It stops at the first pin that is younger than the shortest retention rule, because it
-// keeps all later pins without reading them.
+// unpin deletes expired pins. To decide whether a pin has expired, it assumes that the pinned revision was current
+// until the next kept revision was published. This is safe: if a revision in between had been current at a full hour,
+// it would have its own pin. unpin starts at the oldest pin. It stops at the first pin that is younger than the
+// shortest retention rule, because it keeps all later pins without reading them.
 func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time) error {
 	s := c.store
 	pinned, err := c.listPins(ctx)
 	if err != nil {
 		return err
 	}
-	var asked map[int64]bool // read when it is first needed
+	var asked map[int64]bool // the revisions that people have pinned; read when first needed
 	for i, revision := range pinned {
 		if revision >= oldest.Revision {
-			return nil // this revision is also live
+			return nil // this revision still exists
 		}
 		this, err := c.pin(ctx, revision)
 		if err != nil {

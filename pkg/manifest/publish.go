@@ -110,13 +110,13 @@ func (s *Store) owner(ctx context.Context, key string, next *Manifest, data []by
 	return false, m, nil
 }
 
-// commit reads the boundary to decide whether a stored revision counts.
+// commit reads the boundary to decide whether a stored revision is committed.
 func (s *Store) commit(ctx context.Context, m *Manifest) error {
 	for try := 1; ; try++ {
 		b, _, err := s.Boundary(ctx)
 		if err == nil {
 			if b.Covers(m.Revision) {
-				s.distrust() // m's parent was no longer the newest
+				s.distrust() // m's parent was no longer the newest revision
 				return fmt.Errorf("%w: deleted through %d", ErrNotCommitted, b.DeletedThrough)
 			}
 			return nil
@@ -131,8 +131,8 @@ func (s *Store) commit(ctx context.Context, m *Manifest) error {
 	}
 }
 
-// writeHint stores the newest revision, at which readers start. It is best effort: a
-// late or lost hint costs readers a few probes.
+// writeHint stores the newest revision, at which readers start. It ignores errors: an outdated or lost hint costs
+// readers only a few probes.
 func (s *Store) writeHint(ctx context.Context, revision int64) {
 	now := s.clock.Now()
 	s.mu.Lock()

@@ -98,10 +98,9 @@ const (
 	maxRemoved = 1024
 )
 
-// Collector deletes what a policy does not keep: see the package documentation. It
-// caches its position and the pins, which never change; a new Collector only has to
-// read them again. Any number of collectors may work on a domain, but each one must be
-// used by one goroutine at a time.
+// Collector deletes what a policy does not keep: see the package documentation. It caches its position and the pins,
+// which never change. A new Collector needs nothing else: it reads the pins again. Any number of collectors may work
+// on a domain, but each one must be used by one goroutine at a time.
 type Collector struct {
 	store  *Store
 	policy Policy
@@ -112,7 +111,7 @@ type Collector struct {
 	position string // the state file after which Collect continues
 	sweeping bool   // a pass of Collect is incomplete
 	swept    string // the floor at which the last pass of Collect began
-	absent   bool   // the last Retain missed a revision: another process collects, or manifests were deleted
+	absent   bool   // the last Retain did not find a revision: another process collects, or manifests were deleted
 
 	oldest Oldest
 }
@@ -152,7 +151,7 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 	}
 	oldest, err := w.at(w.first)
 	if err != nil || oldest == nil {
-		return false, err // nothing published yet, or an unfinished rebuild: keep the old revisions
+		return false, err // nothing is published yet, or a rebuild is not finished: keep the old revisions
 	}
 	through, err := w.expired(then)
 	if err != nil {
@@ -192,9 +191,8 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 	return more || left, c.unpin(ctx, oldest, now)
 }
 
-// pinAll pins the revisions up to through that the policy keeps longer. It steps from
-// one full hour (or full minute) to the next and finds the revision that was current
-// then by binary search.
+// pinAll pins the revisions up to through that the policy keeps longer. It steps from one full hour (or full minute)
+// to the next. For each, it finds the revision that was current at that time by binary search.
 func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now event.Time, version int64) error {
 	for from := w.first; from <= through; {
 		m, err := w.at(from)
@@ -214,7 +212,7 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 			return err
 		}
 		if next > through+1 {
-			return nil // the revision at the next mark is not collected now
+			return nil // the revision that was current at the next mark is not collected now
 		}
 		current, err := w.at(next - 1)
 		if err != nil {
@@ -294,8 +292,8 @@ func (s *Store) Pin(ctx context.Context, revision int64) (version int64, err err
 	}
 }
 
-// raise replaces the boundary if it still has the given version. On an error, which may be a lost response, only the
-// stored boundary decides whether that happened.
+// raise replaces the boundary if it still has the given version. After an error, which may be a lost response, it
+// reads the stored boundary to find out whether the replacement happened.
 func (s *Store) raise(ctx context.Context, next Boundary, version int64) error {
 	data, err := json.Marshal(next)
 	if err != nil {
@@ -369,12 +367,12 @@ func (w *window) at(revision int64) (*Manifest, error) {
 	return m, nil
 }
 
-// expired returns the greatest revision whose successor was published at or before the given time. If there is none,
-// it returns the number before the first revision of the window.
+// expired returns the greatest revision whose successor was published at or before the given time. If no revision
+// qualifies, it returns the number before the first revision of the window.
 func (w *window) expired(then event.Time) (int64, error) {
 	next, err := w.at(w.first + 1)
 	if err != nil || next == nil || next.PublishedAt > then {
-		return w.first - 1, err // the usual case costs one read
+		return w.first - 1, err // in the usual case, one read suffices
 	}
 	// Take the first revision that is absent or was published later than this time: its predecessor has not expired. So
 	// the newest revision never expires.

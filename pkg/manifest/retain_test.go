@@ -103,7 +103,7 @@ func TestOneMachineKeepsMinutelyRevisions(t *testing.T) {
 		require.Less(t, c.Now().Sub(ids.Time(id(key))), 75*time.Minute, "files of the oldest kept minute")
 	}
 
-	// The process exits and leaves few revisions.
+	// The process exits, and must leave only a few revisions.
 	closing := manifest.NewCollector(a.s, manifest.OneMachine().Closing())
 	for more := true; more; {
 		more, err = closing.Retain(t.Context())
@@ -363,7 +363,7 @@ func TestCollectorOfOldTimelineKeepsNewFiles(t *testing.T) {
 	require.Positive(t, refused)
 }
 
-// This test fails if manifests are listed from the boundary on, instead of from the first manifest on.
+// This test fails if remove lists manifests from the boundary on, and not from the first manifest on.
 func TestRetainDeletesRevisionsRecreatedBelowBoundary(t *testing.T) {
 	fx, c := newTickFixture()
 	a, sleeper := fx.author(c), fx.author(c)

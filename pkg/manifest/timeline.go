@@ -12,9 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// timelineGap is the distance from the greatest revision in use to the first of a new
-// timeline. Writers of the old timeline cannot create that many revisions before they
-// read the boundary.
+// timelineGap is the distance from the greatest revision number in use to the boundary below the first revision of a
+// new timeline. Writers of the old timeline cannot create that many revisions before they read the boundary.
 const timelineGap = 1 << 20
 
 // sweeperSkew is the maximum by which a sweeper's clock may be ahead of ours.
@@ -60,12 +59,11 @@ func (s *Store) NewTimeline(ctx context.Context, writer string) (*Manifest, erro
 	}
 	m := First(s.domain, next.Timeline, writer)
 	m.Revision = next.DeletedThrough + 1
-	// A sweeper of the old timeline may still delete wakeups that it listed, up to its
-	// current minute.
+	// A sweeper that works for the old timeline may still delete wakeups up to its current minute.
 	m.Wakeup.Through = event.At(s.clock.Now().Truncate(time.Minute).Add(sweeperSkew))
-	// A collector of the old timeline may still be running, or be stalled for any time.
-	// So the new timeline must not reference files named below that timeline's floor,
-	// which cannot rise after the boundary was replaced.
+	// A collector of the old timeline may still be running, or may be stalled for an arbitrary time. So the new timeline
+	// must not reference files named below the floor of the old one. This floor cannot rise after the boundary was
+	// replaced.
 	if m.OrphanFloor, err = s.lastFloor(ctx); err != nil {
 		return nil, fmt.Errorf("start timeline of %s: %w", s.domain, err)
 	}
@@ -76,8 +74,8 @@ func (s *Store) NewTimeline(ctx context.Context, writer string) (*Manifest, erro
 const maxDamaged = 16
 
 // lastFloor returns the orphan floor of the greatest readable revision, or "" if none can be read.
-// The revision may be one that the boundary already marks as deleted. Reading it raises the id source
-// above the floor.
+// The revision may be one that the boundary already marks as deleted. When lastFloor reads the revision, the id
+// source is raised above the floor.
 func (s *Store) lastFloor(ctx context.Context) (string, error) {
 	var last []int64
 	for revision, err := range s.listed(ctx, Prefix(s.domain), 0) {

@@ -129,8 +129,8 @@ func (m *Manifest) validateFiles(p *problem, known isKnown) {
 }
 
 // validateOrder checks that each delta is newer than the one before it, and the first newer
-// than the base. Readers and merges rely on it: a delta at or below the base's revision
-// counts as merged into the base.
+// than the base. Readers and merges rely on this order: they treat a delta at or below the base's revision as merged
+// into the base.
 func (m *Manifest) validateOrder(p *problem) {
 	last := m.BaseSnapshot.Revision
 	for i, d := range slices.Concat(m.L1, m.L0) {

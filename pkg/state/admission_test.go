@@ -16,7 +16,7 @@ import (
 
 var domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
 
-// searchAll returns the next task to admit. It visits every task and uses no index.
+// searchAll returns the next task to admit. It is a model of the index: it visits every task.
 func searchAll(s *state.State) *state.Task {
 	runs := map[string]int32{}
 	pools := map[string]int32{}

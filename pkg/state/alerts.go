@@ -10,7 +10,7 @@ import (
 
 // Limits of notifications.
 const (
-	// MaxOpenNotifications limits the unsent notifications of a domain. Digests do not count.
+	// MaxOpenNotifications is the maximum number of unsent notifications of a domain, without digests.
 	MaxOpenNotifications = 1000
 	// UndeliverableKept is how long a notification that could not be sent stays in the live state.
 	UndeliverableKept = 24 * time.Hour
@@ -26,15 +26,15 @@ type AlertRule struct {
 	Causes    string `col:"causes,dict"`
 	Channels  string `col:"channels,dict"`
 	Selection string `col:"selection,null"`
-	// Assets lists the assets, with a space before and after each of them. If it is empty, the rule is about all assets.
+	// Assets lists the assets, with a space before and after each of them. If it is empty, the rule covers all assets.
 	Assets     string     `col:"assets,null"`
 	GroupSec   int64      `col:"group_sec"`
 	MutedUntil event.Time `col:"muted_until,null"`
 	MutedBy    string     `col:"muted_by,null,dict"`
 	MuteReason string     `col:"mute_reason,null"`
-	CommandID  string     `col:"mute_command_id,null"` // the last command that muted or unmuted it
-	// Transitions counts the transitions that the rule covered. Muted is how many of these transitions the rule did not
-	// report because it was muted.
+	CommandID  string     `col:"mute_command_id,null"` // the last command that muted or unmuted the rule
+	// Transitions is the number of transitions that the rule has covered. Muted is how many of them it did not report
+	// because it was muted.
 	Transitions int64 `col:"transitions"`
 	Muted       int64 `col:"muted"`
 	Meta
@@ -51,13 +51,13 @@ func (r *AlertRule) On() []string { return strings.Fields(r.Causes) }
 // To returns the channels of the rule.
 func (r *AlertRule) To() []string { return strings.Fields(r.Channels) }
 
-// Covers reports whether the rule is about an asset.
+// Covers reports whether the rule covers transitions of an asset.
 func (r *AlertRule) Covers(asset string) bool {
 	return r.Assets == "" || strings.Contains(r.Assets, " "+asset+" ")
 }
 
-// Alert is a row of alerts: what a rule has reported about a subject. It is open until the subject has recovered.
-// Afterwards, its row stays until its group of transitions has ended.
+// Alert is a row of alerts: what a rule has reported about a subject. It is open until the subject has recovered. Its
+// row stays until, after the recovery, the current group of transitions has ended, too.
 type Alert struct {
 	// Subject is asset:KEY, schedule:NAME, backfill:ID or rule:NAME.
 	Subject string `col:"subject,key,dict"`
@@ -67,7 +67,7 @@ type Alert struct {
 	// none. More counts the parts beyond [MaxAlertItems].
 	Items    string     `col:"items,null"`
 	More     int64      `col:"more"`
-	Count    int64      `col:"count"`    // transitions since the alert was opened
+	Count    int64      `col:"count"`    // number of transitions since the alert was opened
 	Reported bool       `col:"reported"` // at least one transition was not muted
 	FirstAt  event.Time `col:"first_at"`
 	LastAt   event.Time `col:"last_at"`
@@ -96,7 +96,7 @@ func (*Alert) newTable() store { return new(rowTable[Key3, Alert, *Alert]) }
 // Open reports whether the subject has not recovered.
 func (r *Alert) Open() bool { return r.Items != "" }
 
-// AlertChannel is a row of alert_channels: how many messages a channel has received in an hour.
+// AlertChannel is a row of alert_channels: how many messages a channel has received in the current hour.
 type AlertChannel struct {
 	Channel string     `col:"channel,key"`
 	HourAt  event.Time `col:"hour_at"` // when the hour began
@@ -118,7 +118,7 @@ const (
 	NotificationPending       NotificationState = "PENDING"       // to be sent
 	NotificationWaiting       NotificationState = "WAITING"       // a retry is due at NextAt
 	NotificationSent          NotificationState = "SENT"          //
-	NotificationUndeliverable NotificationState = "UNDELIVERABLE" // no try succeeded
+	NotificationUndeliverable NotificationState = "UNDELIVERABLE" // final: no try succeeded
 )
 
 // Final reports whether a notification in this state never changes again.
@@ -129,12 +129,12 @@ func (s NotificationState) Final() bool {
 // Notification is a row of notifications: a message to a channel.
 type Notification struct {
 	NotificationID string            `col:"notification_id,key"` // see ids.NotificationID
-	Rule           string            `col:"rule,null,dict"`      // "": a digest or a test
+	Rule           string            `col:"rule,null,dict"`      // "": the notification is a digest or a test
 	Channel        string            `col:"channel,dict"`
 	Subject        string            `col:"subject,null,dict"`
 	Cause          string            `col:"cause,dict"`
 	State          NotificationState `col:"state,dict"`
-	Count          int64             `col:"count"` // transitions that it reports
+	Count          int64             `col:"count"` // number of transitions that the notification reports
 	// Listed names the first 20 partitions, or the first 20 subjects of a digest, as a JSON list.
 	Listed string `col:"listed,null"`
 	// The following fields describe the first of the transitions.
@@ -145,9 +145,9 @@ type Notification struct {
 
 	FirstAt   event.Time `col:"first_at"`
 	LastAt    event.Time `col:"last_at"`
-	Try       int32      `col:"try"` // tries that failed
+	Try       int32      `col:"try"` // number of failed tries
 	NextAt    event.Time `col:"next_at,null"`
-	PendingAt event.Time `col:"pending_at,null"` // when it last became PENDING
+	PendingAt event.Time `col:"pending_at,null"` // when the notification last became PENDING
 	EndedAt   event.Time `col:"ended_at,null"`
 	Error     string     `col:"error,null"` // the error of the last try
 	Actor     string     `col:"actor,null,dict"`
@@ -187,9 +187,9 @@ type alerting struct {
 	pending sorted[timedItem] // PENDING notifications, by the time at which they became PENDING
 	wanted  sorted[timedItem] // deadlines that wait for a verdict, by their time
 	misses  sorted[Key2]      // open misses, by asset
-	unnamed sorted[Key2]      // the open misses that name no partition any more, by asset
-	open    int               // notifications that are not final, without digests
-	failed  int               // notifications that are UNDELIVERABLE
+	unnamed sorted[Key2]      // open misses whose named partitions have all been delivered, by asset
+	open    int               // number of notifications that are not final, without digests
+	failed  int               // number of UNDELIVERABLE notifications
 }
 
 func newAlerting() alerting {

@@ -47,7 +47,8 @@ type RunRequest struct {
 	Logical event.Time   `col:"logical,null"`
 	Spec    string       `col:"spec"` // JSON: event.RunSpec
 	State   RequestState `col:"state,dict"`
-	// RunID is the run that the request becomes: see ids.RequestedRunID. "": the request was never PENDING.
+	// RunID is the id of the run that will be planned for the request: see ids.RequestedRunID. "": the request was never
+	// PENDING.
 	RunID string `col:"run_id,null"`
 	// Generation counts how often the request was refused and tried again.
 	Generation   int32      `col:"generation"`
@@ -55,7 +56,7 @@ type RunRequest struct {
 	ErrorCode    string     `col:"error_code,null,dict"`
 	ErrorMessage string     `col:"error_message,null"`
 	CreatedAt    event.Time `col:"created_at"`
-	ReleasedAt   event.Time `col:"released_at,null"` // last time that it became PENDING
+	ReleasedAt   event.Time `col:"released_at,null"` // when the request last became PENDING
 	EndedAt      event.Time `col:"ended_at,null"`
 	Meta
 }
@@ -72,7 +73,7 @@ type Schedule struct {
 	Version   string     `col:"version"`
 	Spec      string     `col:"spec"`
 	DefinedAt event.Time `col:"defined_at"`            // when the deployment of this version took effect
-	RemovedAt event.Time `col:"removed_at,null"`       // when a release without the schedule was deployed
+	RemovedAt event.Time `col:"removed_at,null"`       // when a release without the schedule was deployed; 0: not removed
 	Paused    bool       `col:"paused"`                // the schedule does not tick
 	PausedAt  event.Time `col:"paused_at,null"`        //
 	PausedBy  string     `col:"paused_by,null,dict"`   // a principal; "": paused after failures
@@ -80,8 +81,7 @@ type Schedule struct {
 	CommandID string     `col:"pause_command_id,null"` // the last command that paused or resumed it
 	// Cursor is the last instant for which the fold has decided whether the schedule ticks. Next is the instant after
 	// it, and NextAt the time at which Next ticks. Both are 0 if no instant follows, or if the schedule waits for the
-	// calendar. In the second case, WantedAt is the time up to which the calendar has to list the instants after the
-	// cursor.
+	// calendar. While it waits, WantedAt is the time up to which the calendar must list the instants after the cursor.
 	Cursor   event.Time `col:"cursor,null"`
 	Next     event.Time `col:"next,null"`
 	NextAt   event.Time `col:"next_at,null"`
@@ -107,7 +107,7 @@ func (r *Schedule) Key() string { return r.ScheduleID }
 
 func (*Schedule) newTable() store { return new(rowTable[string, Schedule, *Schedule]) }
 
-// Live reports whether the schedule is neither paused nor removed. A live schedule whose end has passed
+// Live reports whether the schedule is neither paused nor removed. A schedule whose end has passed is still live, but
 // has no further ticks.
 func (r *Schedule) Live() bool { return r != nil && !r.Paused && r.RemovedAt == 0 }
 
@@ -147,7 +147,7 @@ type Tick struct {
 	Outcome    TickOutcome `col:"outcome,dict"`
 	RequestID  string      `col:"request_id,null"`
 	RunID      string      `col:"run_id,null"`
-	Detail     string      `col:"detail,null"` // the reason of the outcome
+	Detail     string      `col:"detail,null"` // the reason for the outcome
 	Calendar   string      `col:"calendar,null,dict"`
 	DecidedAt  event.Time  `col:"decided_at"`
 	EndedAt    event.Time  `col:"ended_at,null"` // when the outcome became final
@@ -163,7 +163,7 @@ func (r *Tick) evictable(_ *State, c *cut) (closed, stop bool) {
 	return r.Outcome.Final() && c.Time.Sub(r.EndedAt) >= ClosedAfter, false
 }
 
-// wakeItem is a row that waits for a time: a schedule, a request, or a notification.
+// wakeItem identifies a row that waits for a time: a schedule, a request, a notification or a promise.
 type wakeItem struct {
 	at                              event.Time
 	schedule, request, notification string
@@ -280,12 +280,12 @@ func (a *automation) insert(r *RunRequest) {
 	}
 }
 
-// blocks reports whether the request counts as a live run of its schedule.
+// blocks reports whether the request blocks later ticks of its schedule, as a live run does.
 func (r *RunRequest) blocks() bool {
 	return r.ScheduleID != "" && (r.State == RequestPending || r.State == RequestWaiting)
 }
 
-// place returns the position of a buffered request among the buffered requests of its schedule.
+// place returns the sort key of a buffered request among the buffered requests of its schedule.
 func (r *RunRequest) place() timedItem {
 	return timedItem{schedule: r.ScheduleID, at: r.CreatedAt, logical: r.Logical, id: r.RequestID}
 }

@@ -14,10 +14,10 @@ import (
 // BackfillState is the state of a backfill.
 type BackfillState string
 
-// Backfill states. The last three are final, except that a retry makes a FAILED backfill RUNNING again.
+// Backfill states. The last three are final, but a retry makes a FAILED backfill RUNNING again.
 const (
 	BackfillRunning    BackfillState = "RUNNING"    // starts chunks
-	BackfillPaused     BackfillState = "PAUSED"     // starts no chunks; those that run continue
+	BackfillPaused     BackfillState = "PAUSED"     // starts no chunks; running chunks continue
 	BackfillCancelling BackfillState = "CANCELLING" // the last runs of the backfill are being cancelled
 	BackfillSucceeded  BackfillState = "SUCCEEDED"
 	BackfillFailed     BackfillState = "FAILED" // partitions have failed or were skipped
@@ -42,8 +42,8 @@ const (
 
 // Backfill is a row of backfills: many partitions that are materialized in chunks.
 //
-// At every revision, each partition is in exactly one of these sets: left, done, failed, skipped,
-// cancelled. Running partitions are in the set left.
+// In every revision, each partition is in exactly one of these sets: left, done, failed, skipped, cancelled. A
+// running partition is in the set left.
 type Backfill struct {
 	BackfillID string `col:"backfill_id,key"` // a ULID
 	CreatedBy  string `col:"created_by,null,dict"`
@@ -62,15 +62,15 @@ type Backfill struct {
 	Ordered     bool          `col:"ordered"`
 	Order       string        `col:"chunk_order,dict"` // oldest or newest
 	MaxParallel int32         `col:"max_parallel"`
-	StopAt      int64         `col:"stop_at,null"` // pauses when Failures reaches this number
+	StopAt      int64         `col:"stop_at,null"` // the backfill pauses when Failures reaches this number
 	State       BackfillState `col:"state,dict"`
 	// CommandID is the id of the newest command about the backfill.
 	CommandID   string     `col:"command_id,null"`
 	PausedAt    event.Time `col:"paused_at,null"`
 	PausedBy    string     `col:"paused_by,null,dict"` // a principal; "": the fold
 	PauseReason string     `col:"pause_reason,null"`
-	// Round counts the retries of failed partitions, and Failures the partitions that have failed since the
-	// backfill was created, resumed or retried.
+	// Round is how often failed partitions of the backfill were retried. Failures is the number of partitions that have
+	// failed since the backfill was created, resumed or retried.
 	Round    int32 `col:"retries"`
 	Failures int64 `col:"failures"`
 	// CreatedSeq is the fold sequence number of the creation. A version of a partition with a greater number is newer
@@ -95,7 +95,7 @@ func (r *Backfill) Key() string { return r.BackfillID }
 
 func (*Backfill) newTable() store { return new(rowTable[string, Backfill, *Backfill]) }
 
-// Closed reports whether a backfill can never change again after a fold time.
+// Closed reports whether, after a fold time, a backfill can never change again.
 func (r *Backfill) Closed(now event.Time) bool {
 	kept := BackfillKept
 	if r.State == BackfillFailed {
@@ -114,7 +114,7 @@ const (
 	ChunkWaiting   ChunkState = "WAITING"   // waits until the backfill may run another chunk
 	ChunkRequested ChunkState = "REQUESTED" // the run of the chunk is being planned
 	ChunkRunning   ChunkState = "RUNNING"   // has a live run
-	ChunkEnded     ChunkState = "ENDED"     // no partition is left
+	ChunkEnded     ChunkState = "ENDED"     // no partition of the chunk is left
 )
 
 // ChunkKey is the primary key of backfill_chunks.
@@ -130,17 +130,18 @@ func compareChunk(a, b ChunkKey) int {
 // Chunk is a row of backfill_chunks: the partitions of a backfill that one run materializes.
 type Chunk struct {
 	BackfillID string     `col:"backfill_id,key"`
-	Chunk      int32      `col:"chunk,key"` // the number of the chunk from 0, in the order of starting
-	Stage      int32      `col:"stage"`     // starts when all chunks of earlier stages have ended
+	Chunk      int32      `col:"chunk,key"` // the number of the chunk, from 0; chunks start in the order of their numbers
+	Stage      int32      `col:"stage"`     // the chunk starts when all chunks of earlier stages have ended
 	State      ChunkState `col:"state,dict"`
-	Try        int32      `col:"try"`             // counts requests that were withdrawn or whose run has ended
-	RequestID  string     `col:"request_id,null"` // while REQUESTED
+	Try        int32      `col:"try"`             // number of earlier requests: withdrawn, or their run has ended
+	RequestID  string     `col:"request_id,null"` // set while the chunk is REQUESTED
 	RunID      string     `col:"run_id,null"`     // the last run
-	// Requeue means that the run is being cancelled, and that its unfinished partitions run later.
+	// Requeue means that the run is being cancelled, and that its unfinished partitions will run later.
 	Requeue bool `col:"requeue"`
-	// Cells are the partitions: see [Cells].
+	// Cells contains the states of the partitions: see [Cells].
 	Cells string `col:"partitions"`
-	// Codes is a JSON object: how many partitions failed or were skipped, by error code.
+	// Codes is a JSON object that maps error codes to the number of partitions that failed or were skipped with this
+	// code.
 	Codes       string     `col:"error_codes,null"`
 	RequestedAt event.Time `col:"requested_at,null"`
 	StartedAt   event.Time `col:"started_at,null"`
@@ -189,7 +190,7 @@ type Cells []byte
 // The states of partitions.
 const (
 	CellLeft      = 'l' // to be done
-	CellRunning   = 'r' // left, and being materialized by the current run
+	CellRunning   = 'r' // left, and the current run materializes it
 	CellDone      = 'd' // materialized, or its task had nothing to do
 	CellFailed    = 'f'
 	CellSkipped   = 's' // not tried: an upstream failed, an input is missing, or its run was cancelled

@@ -249,7 +249,7 @@ func (c Cells) Count(cell byte) (n int64) {
 type backfills struct {
 	waiting sorted[ChunkKey]
 	live    sorted[ChunkKey]
-	open    int // backfills that have not ended
+	open    int // number of backfills that have not ended
 }
 
 func newBackfills() backfills {

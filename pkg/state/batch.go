@@ -2,9 +2,9 @@ package state
 
 import "encoding/json"
 
-// Batch is a row of task_partitions: the partitions that a task materializes together. Other tasks have no row. The
-// list is not part of the task's row, because the fold rewrites that row at every change of the task's state. It
-// never rewrites the row of task_partitions.
+// Batch is a row of task_partitions: the partitions that a task materializes together. A task that materializes a
+// single partition has no such row. The list is not part of the task's row, because the fold writes that row at every
+// change of the task's state. It writes the row of task_partitions only once.
 type Batch struct {
 	RunID   string `col:"run_id,key"`
 	TaskKey string `col:"task_key,key"`
@@ -29,7 +29,7 @@ func (r *Batch) List() []string {
 
 // BatchOf returns the partitions of a task that materializes several, or nil.
 func (s *State) BatchOf(runID, taskKey string) []string {
-	if s.Batches.Len() == 0 { // the usual case allocates nothing
+	if s.Batches.Len() == 0 { // avoid an allocation in the usual case
 		return nil
 	}
 	row := s.Batches.Get(Key2{runID, taskKey})
@@ -39,8 +39,8 @@ func (s *State) BatchOf(runID, taskKey string) []string {
 	return row.List()
 }
 
-// PartitionsOf returns the keys of the partitions that a task materializes: the keys of its batch or, without a
-// batch, one key, which is empty for an unpartitioned asset.
+// PartitionsOf returns the keys of the partitions that a task materializes. For a task without a batch, this is one
+// key, which is empty for an unpartitioned asset.
 func (s *State) PartitionsOf(t *Task) []string {
 	if keys := s.BatchOf(t.RunID, t.TaskKey); keys != nil {
 		return keys

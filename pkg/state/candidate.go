@@ -14,7 +14,7 @@ const (
 	CandidatePending    CandidateState = "PENDING"    // waits for a decision
 	CandidateApproved   CandidateState = "APPROVED"   // published
 	CandidateRejected   CandidateState = "REJECTED"   // to be deleted
-	CandidateSuperseded CandidateState = "SUPERSEDED" // a later run has another output or candidate
+	CandidateSuperseded CandidateState = "SUPERSEDED" // a later run has made an output or a candidate
 )
 
 // MaxCandidates limits the candidates of a domain that wait for a decision.
@@ -41,7 +41,7 @@ type Candidate struct {
 	MadeSeq   int64  `col:"made_seq"`
 	// FailedChecks are the first checks that blocked the output: a JSON list of [FailedCheck].
 	FailedChecks string `col:"failed_checks"`
-	// Measured are the values that its checks have measured: a JSON list of [MeasuredValue].
+	// Measured are the values that checks have measured in the output: a JSON list of [MeasuredValue].
 	Measured  string     `col:"measured,null"`
 	BlockedAt event.Time `col:"blocked_at"`
 	// ExpiresAt is when a candidate without a decision is rejected, or approved if ApproveOnExpiry is set.
@@ -56,8 +56,8 @@ type Candidate struct {
 	Meta
 }
 
-// MeasuredValue is a value that a check has measured in a candidate. It counts as history if the candidate
-// is published.
+// MeasuredValue is a value that a check has measured in a candidate. It becomes part of the history of the check if
+// the candidate is published.
 type MeasuredValue struct {
 	Check  string `json:"check"`
 	Season string `json:"season,omitempty"`

@@ -9,14 +9,16 @@ import (
 // MissKept is how long a missed deadline stays open. Outputs that are made after this period do not close it.
 const MissKept = 30 * 24 * time.Hour
 
-// Promise is a row of deadlines: what the current release promises about an asset.
+// Promise is a row of deadlines: the deadline, the freshness limit and the SLAs that the current release declares for
+// an asset.
 type Promise struct {
 	AssetKey string `col:"asset_key,key"`
 	// Version identifies the deadline. Spec is the event.Deadline as JSON. Both are "" if the asset has no deadline.
 	Version string `col:"version,null"`
 	Spec    string `col:"spec,null"`
-	// Period is the value of the dimension of time whose deadline is DueAt. NextAt is when the fold judges the
-	// deadline. WantedAt is the time since which the fold waits for an automator's verdict; NextAt is then 0.
+	// Period is the period (a value of the time dimension) whose deadline is DueAt. NextAt is when the fold requests a
+	// verdict about the deadline. WantedAt is the time since which it waits for an automator's verdict. While it waits,
+	// NextAt is 0.
 	Period   string     `col:"period,null"`
 	DueAt    event.Time `col:"due_at,null"`
 	NextAt   event.Time `col:"next_at,null"`
@@ -25,9 +27,9 @@ type Promise struct {
 	// consecutive errors.
 	Error  string `col:"error,null"`
 	Errors int32  `col:"errors"`
-	// MaxLagSec is how old the newest output may be. DataAt is when that output was made, or when the freshness
-	// limit was deployed. LagAt is when the output becomes too old. It is 0 if the output is already too old, or if no
-	// freshness limit is declared.
+	// MaxLagSec is how old the newest output may be. DataAt is when that output was made; if the fold knows no output,
+	// it is when the freshness limit was deployed. LagAt is when the output becomes too old. It is 0 if the output is
+	// already too old, or if no freshness limit is declared.
 	MaxLagSec int64      `col:"max_lag_sec"`
 	DataAt    event.Time `col:"data_at,null"`
 	LagAt     event.Time `col:"lag_at,null"`
@@ -68,14 +70,15 @@ func (r *DeadlineMiss) Open(now event.Time) bool {
 	return r.MetAt == 0 && now.Sub(r.MissedAt) < MissKept
 }
 
-// Unnamed reports whether all partitions that the miss names have a newer output, although further ones were missing.
+// Unnamed reports whether all partitions that the miss names have a newer output, but further partitions were
+// missing.
 func (r *DeadlineMiss) Unnamed() bool { return r.MetAt == 0 && r.Missing == "" && r.More > 0 }
 
 func (r *DeadlineMiss) evictable(_ *State, c *cut) (closed, stop bool) {
 	return r.MetAt != 0 && c.Time.Sub(r.MetAt) >= ClosedAfter || !r.Open(c.Time) && r.MetAt == 0, false
 }
 
-// Kinds of times that the wake timer watches, as prefixes of keys.
+// Kinds of watches: each is the first column of the keys of its watches.
 const (
 	watchDeadline = "d"
 	watchLag      = "f"

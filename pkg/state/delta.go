@@ -10,7 +10,7 @@ import (
 // Rows contains rows of any tables: a delta, or a whole state. Its zero value is empty.
 // [List] and [Set] access the rows of one table.
 type Rows struct {
-	lists []any // the lists in the order of the declarations; shorter if the last tables have no rows
+	lists []any // one list for each table, in the order of the declarations; shorter if the last tables have no rows
 }
 
 // List returns the rows of the table with row type R.
@@ -48,7 +48,7 @@ func (r *Rows) Lists(yield func(*Declaration, any) bool) {
 	}
 }
 
-// mapped returns rows whose list of each table is the result of convert.
+// mapped calls convert for each list of r, and returns the rows in the results.
 func (r *Rows) mapped(convert func(i int, d *Declaration, list any) any) *Rows {
 	out := &Rows{make([]any, len(r.lists))}
 	for i, list := range r.lists {
@@ -113,8 +113,8 @@ func (r *Rows) Without(newer *Rows) *Rows {
 // PageRows is the maximum number of rows in a file of a paged table. A lookup decodes the whole file.
 const PageRows = 1 << 14
 
-// Chunks yields the rows of the tables with history in chunks of up to n rows of each table, and up
-// to [PageRows] of a paged table.
+// Chunks yields the rows of the tables with history in chunks. A chunk has up to n rows of each table, but at most
+// [PageRows] rows of a paged table.
 func (r *Rows) Chunks(n int) iter.Seq[*Rows] {
 	return func(yield func(*Rows) bool) {
 		rest := slices.Clone(r.lists)
@@ -135,7 +135,7 @@ func (r *Rows) Chunks(n int) iter.Seq[*Rows] {
 	}
 }
 
-// Reopening returns the rows of the tables whose rows in history may get newer versions.
+// Reopening returns the rows of those tables whose rows in history may get newer versions in the live state.
 func (r *Rows) Reopening() *Rows {
 	return r.mapped(func(_ int, d *Declaration, list any) any {
 		if d.Reopens {
@@ -145,8 +145,8 @@ func (r *Rows) Reopening() *Rows {
 	})
 }
 
-// Superseded returns the rows of history that the live state does not supersede: it omits every row
-// whose key has a row in the live state.
+// Superseded returns the rows of history without those that the live state has superseded: it omits every row for
+// whose key the live state has a row.
 func (r *Rows) Superseded(live *State) *Rows {
 	return r.mapped(func(i int, d *Declaration, list any) any {
 		if !d.Reopens {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// EntryHash is a hash of a set of ledger entries. The order in which entries are added does not matter.
+// EntryHash is a hash of a set of ledger entries. It does not depend on the order in which entries are added.
 type EntryHash uint64
 
 // Add adds an entry to the set. The caller adds each entry once.
@@ -18,8 +18,8 @@ func (h *EntryHash) Add(entry string) {
 // String formats the hash.
 func (h EntryHash) String() string { return fmt.Sprintf("%016x", uint64(h)) }
 
-// EntriesFrom returns the greatest entry that the state records, and a hash of the recorded entries at or above through.
-// It omits entries of fired timers, and dead letters that wait.
+// EntriesFrom returns the greatest of the entries at or above through that the state records, and a hash of all of
+// these entries. It omits entries in which a timer fired, and dead letters that wait.
 func (s *State) EntriesFrom(through string) (last string, hash EntryHash) {
 	s.Entries.Ascend(Key2{A: through}, func(row *Entry) bool {
 		if row.Entry != last && !row.Timer && !row.Waits() {

@@ -28,21 +28,21 @@ type Cutoff struct {
 	Seq     int64
 	Time    event.Time
 	Entries string
-	// Runs is a ULID. Closed runs below it have expired: some or all of their rows may have been deleted
-	// from history.
+	// Runs is a ULID. Closed runs with lower ids have expired: some or all of their rows may have been deleted from
+	// history.
 	Runs string
-	// Partitions is a ULID. History has the rows of partition_status that runs below it wrote, with one exception: a row
-	// stays in the live state while an unfinished task of an earlier run may write the same partition. See
-	// [State.PartitionsBelow].
+	// Partitions is a ULID. The rows of partition_status that runs with lower ids wrote are in history, with one
+	// exception: a row stays in the live state as long as an unfinished task of an earlier run may write the same
+	// partition. See [State.PartitionsBelow].
 	Partitions string
 }
 
 // evictable is a row type that defines which of its rows are closed. If stop is true, no row with a greater
 // key is closed, and the search ends.
 //
-// A state must evict the same rows at its cutoff and at any later time. So the answer may depend on the row itself
-// and on the cutoff. It may also depend on other rows that have not changed since the cutoff. If another row has
-// changed since, the answer may use only the fact that it has changed.
+// For a given cutoff, a state must evict the same rows now and at any later time. So the answer may depend on the row
+// itself, on the cutoff, and on other rows that have not changed since the cutoff. If another row has changed since
+// the cutoff, the answer may depend on this fact, but not on the new content of that row.
 type evictable interface {
 	evictable(s *State, c *cut) (closed, stop bool)
 }
@@ -50,8 +50,7 @@ type evictable interface {
 // cut is a cutoff, with values that are computed once for the search in one state.
 type cut struct {
 	Cutoff
-	// competing maps each partition to the earliest run below Partitions whose task for it had not
-	// ended at the cutoff. Nil: not computed yet.
+	// competing is the result of [State.competing]. Nil: not computed yet.
 	competing map[Key2]string
 }
 
@@ -80,8 +79,8 @@ func (r *Partition) evictable(s *State, c *cut) (closed, stop bool) { //nolint:u
 	return !competes || run > r.RunID, false
 }
 
-// competing returns, for each partition, the earliest run below c.Partitions with a task that writes the
-// partition and had not ended at the cutoff.
+// competing maps partitions to runs: for each partition that an unfinished task may still write, it returns the
+// earliest run of such a task. It considers tasks of runs below c.Partitions that had not ended at the cutoff.
 func (s *State) competing(c Cutoff) map[Key2]string {
 	found := map[Key2]string{}
 	for t := range s.Tasks.All {
@@ -104,9 +103,9 @@ func (s *State) competing(c Cutoff) map[Key2]string {
 // MaxRunAge is the maximum age of a run's id when the trigger of the run is appended.
 const MaxRunAge = 30 * time.Minute
 
-// PartitionsBelow returns the value of [Cutoff.Partitions] that belongs to a cutoff of entries. No run with an id
-// below it will get tasks in the future. The runs that may still get tasks are those in entries that are not folded
-// yet, those without a plan, and those in dead letters that wait for a newer build.
+// PartitionsBelow returns the value of [Cutoff.Partitions] that belongs to a cutoff of entries. No run with a lower
+// id will get tasks in the future. A run may still get tasks if its entry is not folded yet, if it has no plan yet,
+// or if its event is a dead letter that waits for a newer build.
 func (s *State) PartitionsBelow(entries string) string {
 	s.index.waiting.Ascend(Key3{}, func(k Key3) bool {
 		if k.A == "" {
@@ -115,7 +114,7 @@ func (s *State) PartitionsBelow(entries string) string {
 		return false
 	})
 	below := ids.AtTime(ids.Time(entries).Add(-MaxRunAge))
-	for request := range s.PendingRequests { // the id of its run will contain the time at which the request is released
+	for request := range s.PendingRequests { // the id of the request's run contains the time of its release
 		below = min(below, ids.AtTime(request.ReleasedAt.Time()))
 		break
 	}

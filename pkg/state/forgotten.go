@@ -7,11 +7,12 @@ import "github.com/servo-orchestration/servo/pkg/event"
 type ForgottenAsset struct {
 	AssetKey string `col:"asset_key,key"`
 	// CommandID is the greatest id of a command that has forgotten the asset. Outputs that became visible before the
-	// command was folded are hidden: the order of the ledger counts, because the clocks that make ids may be wrong.
+	// command was folded are hidden. The order of folding decides, and not the order of ids, because ids come from
+	// clocks that may be wrong.
 	CommandID string `col:"command_id"`
-	// RunsBelow is the id of the command if a rebuild without the recorded order has folded the command, otherwise "".
-	// Outputs of runs with smaller ids are then hidden, too, because such a rebuild may fold the reports of these runs
-	// after the command.
+	// RunsBelow is set only if a rebuild without the recorded order folded the command: it is the command's id, and
+	// outputs of runs with smaller ids are hidden, too. Such a rebuild may fold the reports of these runs after the
+	// command.
 	RunsBelow   string     `col:"runs_below,null"`
 	ForgottenAt event.Time `col:"forgotten_at"`
 	ForgottenBy string     `col:"forgotten_by,null,dict"`

@@ -38,8 +38,8 @@ func (v *HistoryValue) compare(o *HistoryValue) int {
 	return cmp.Or(cmp.Compare(v.Run, o.Run), cmp.Compare(v.Partition, o.Partition))
 }
 
-// AddHistory adds a value to a sorted list. Each partition keeps only the value of its newest run. For an
-// unpartitioned asset, the value of every run is kept. The result does not depend on the order of additions.
+// AddHistory adds a value to a sorted list. The list keeps one value for each partition: that of the newest run. For
+// an unpartitioned asset, it keeps the value of every run. The result does not depend on the order of additions.
 func AddHistory(values []HistoryValue, added HistoryValue) []HistoryValue {
 	if added.Partition != "" {
 		if at := slices.IndexFunc(values, func(v HistoryValue) bool { return v.Partition == added.Partition }); at >= 0 {

@@ -14,7 +14,7 @@ const DefaultWorkspaceSlots = 1000
 // The worker enforces the timeout itself and normally reports within this period.
 const TimeoutGrace = 10 * time.Second
 
-// index contains data derived from the rows. It is copy-on-write like the tables.
+// index contains data derived from the rows. Like the tables, it is copy-on-write.
 type index struct {
 	ready     sorted[readyItem] // ready tasks that are not admitted
 	heads     sorted[headItem]  // the next admissible task of each run and pool
@@ -27,10 +27,10 @@ type index struct {
 	// dead letter waits for a newer build.
 	waiting  sorted[Key3]
 	expiries sorted[keyExpiry]
-	unmet    sorted[Key3] // run, downstream and upstream of each edge that is resolved, but not to SUCCESS
+	unmet    sorted[Key3] // run, downstream and upstream of each edge that is resolved, but not as SUCCESS
 	chains   sorted[Key2] // live runs, by the first run of their chain of retries
 	liveRuns int
-	// candidates is the number of pending candidates.
+	// candidates is the number of pending candidates in quarantine.
 	candidates int
 	automation automation
 	backfills  backfills
@@ -58,12 +58,12 @@ func lessReady(a, b readyItem) bool {
 	) < 0
 }
 
-// headItem orders the candidates of a pool: highest priority, then the run with the fewest slots
-// in use, then longest ready, then run and key.
+// headItem orders the tasks of a pool that are next in their runs: highest priority, then the run with the fewest
+// slots in use, then longest ready, then run and key.
 type headItem struct {
 	pool     string
 	priority int32
-	slots    int32 // in use by the run
+	slots    int32 // slots in use by the run
 	readyAt  event.Time
 	run, key string
 }
@@ -100,7 +100,7 @@ type Deadline struct {
 	At             event.Time
 	Kind           DeadlineKind
 	RunID, TaskKey string
-	// Timeout is the duration that ends at At. The timer may fire late by up to a tenth of it.
+	// Timeout is the duration that ends at At. The liveness timer may fire late by up to a tenth of this duration.
 	Timeout time.Duration
 	// Candidate is the key of the candidate, if Kind is DeadlineCandidate.
 	Candidate Key3
@@ -257,8 +257,8 @@ func add(m byText[int32], key string, delta int32) {
 	}
 }
 
-// refreshRun updates a run's candidates in all pools. They depend on the run's state, limit and
-// slots in use.
+// refreshRun updates which task of a run is next for admission in each pool. This depends on the run's state, limit
+// and slots in use.
 func (x *index) refreshRun(s *State, run string) {
 	pool := ""
 	for {
@@ -273,7 +273,7 @@ func (x *index) refreshRun(s *State, run string) {
 
 const maxPriority = 1<<31 - 1
 
-// refresh updates the candidate of a run in a pool.
+// refresh updates which task of a run is next for admission in a pool.
 func (x *index) refresh(s *State, run, pool string) {
 	key := runPoolKey(run, pool)
 	if head, ok := x.headOf.Get(key); ok {
@@ -344,8 +344,8 @@ func (row *Entry) reindex(s *State, old *Entry) {
 	}
 }
 
-// Waits reports whether a dead letter may still be folded: when its run or plan appears, or by a
-// build that supports its event type.
+// Waits reports whether a dead letter may still be folded: after its run or plan appears, or by a build that supports
+// its event type.
 func (row *Entry) Waits() bool {
 	return row.Outcome == DeadLetter && (row.RunID != "" || row.Reason == event.ReasonUnsupported)
 }

@@ -14,8 +14,7 @@ type KeyBlock struct {
 	First string `col:"first_key,key"`
 	// Keys has a line for each key, sorted: see [SetKey].
 	Keys string `col:"keys"`
-	// KeyCount is the number of keys of the block that belong to the set. RemovedCount is the number of
-	// keys of the block that were removed from the set.
+	// KeyCount is how many keys of the block belong to the set. RemovedCount is how many were removed from the set.
 	KeyCount     int32 `col:"key_count"`
 	RemovedCount int32 `col:"removed_count"`
 	Meta
@@ -30,9 +29,9 @@ func (*KeyBlock) newTable() store { return new(rowTable[Key2, KeyBlock, *KeyBloc
 // and the sequence number, separated by tabs. The sequence number of a removed key is negative.
 type SetKey struct {
 	Key string
-	// Version is the event that last removed the key or added it again; "": it was never removed.
+	// Version is the id of the event that last removed the key or added it again; "": it was never removed.
 	Version string
-	// ChangedSeq is the fold sequence number of that event; 0: the set had never had the key before the event.
+	// ChangedSeq is the fold sequence number of this event. It is 0 if the set had never had the key before the event.
 	ChangedSeq int64
 	// Removed means that the key does not belong to the set now.
 	Removed bool
@@ -82,8 +81,8 @@ func (r *KeyBlock) All() iter.Seq[SetKey] {
 // maxBlock is the size above which a block is split, in bytes of its lines.
 const maxBlock = 4 << 10
 
-// KeyBlocks returns the rows for sorted keys of a set. first is the lower bound of the first row. A row is at least
-// half full, unless it is the only one.
+// KeyBlocks returns the rows for sorted keys of a set. first is the lower bound of the first row. Each row is at
+// least half full, unless it is the only one.
 func KeyBlocks(set, first string, keys []SetKey) []*KeyBlock {
 	total := 0
 	for i := range keys {

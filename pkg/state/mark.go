@@ -4,11 +4,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// MaxMarks limits the marks of a domain. All of them are live.
+// MaxMarks is the maximum number of marks of a domain. All marks are in the live state.
 const MaxMarks = 100_000
 
-// Mark is a row of partition_marks: what a person said about an output. The mark applies only while this output is
-// the visible output of its partition, or would be visible without the mark. A later output ends the mark.
+// Mark is a row of partition_marks: what a person has recorded about an output. The mark applies only while this
+// output is the visible output of its partition, or would be visible without the mark. A later output ends the mark.
 type Mark struct {
 	AssetKey          string `col:"asset_key,key,dict"`
 	PartitionKey      string `col:"partition_key,key"`

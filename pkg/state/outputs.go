@@ -9,12 +9,12 @@ import (
 // Qualities of an output. Empty: its asset has no check of severity CRITICAL or ERROR.
 const (
 	Passed   = "passed"
-	Degraded = "degraded" // a check of severity ERROR failed
+	Degraded = "degraded" // only checks of severity ERROR failed
 	Approved = "approved" // a check of severity CRITICAL failed, and a decision has published the output
 )
 
-// CheckResult is a row of check_results: the result of a check of a task. It is the result of the last attempt that
-// reported an end.
+// CheckResult is a row of check_results: the result of a check of a task. The row contains the result of the last
+// attempt that reported its end.
 type CheckResult struct {
 	RunID     string     `col:"run_id,key"`
 	TaskKey   string     `col:"task_key,key"`
@@ -38,7 +38,7 @@ func (r *CheckResult) Key() Key3 { return Key3{r.RunID, r.TaskKey, r.Check} }
 
 func (*CheckResult) newTable() store { return new(rowTable[Key3, CheckResult, *CheckResult]) }
 
-// AssetCheck is a row of asset_checks: the number of results of an asset's check, and its last results.
+// AssetCheck is a row of asset_checks: how many results a check of an asset has had, and its last results.
 type AssetCheck struct {
 	AssetKey        string     `col:"asset_key,key,dict"`
 	Check           string     `col:"check_name,key"`
@@ -66,8 +66,8 @@ func (*AssetCheck) newTable() store { return new(rowTable[Key2, AssetCheck, *Ass
 // Materialized is the status of a partition with an output.
 const Materialized = "MATERIALIZED"
 
-// ChangedCode replaces the code fingerprint of an output if its task may have read other files than
-// the plan names. It equals no fingerprint, so the output is stale under every release.
+// ChangedCode replaces the code fingerprint of an output if its task may have read different files than the plan
+// names. It equals no fingerprint, so the output is stale under every release.
 const ChangedCode = "changed"
 
 // Partition is a row of partition_status: the current output of a partition. An unpartitioned
@@ -92,7 +92,7 @@ type Partition struct {
 	VersionSeq int64 `col:"version_seq"`
 	// InputsSeq and RootRun are copied from the [Run], and LeftOut from the [Task], that made the output. They show
 	// which inputs the task could read. The LeftOut of an approved output is never 0, because the output was made before
-	// it became visible.
+	// its approval: its task cannot have read outputs of its chain of retries that were made in between.
 	InputsSeq int64  `col:"inputs_seq"`
 	RootRun   string `col:"root_run,null"`
 	LeftOut   int64  `col:"left_out"`
@@ -107,9 +107,9 @@ func (*Partition) newTable() store { return new(rowTable[Key2, Partition, *Parti
 // Root returns the first run of the chain of retries that made the output.
 func (r *Partition) Root() string { return cmp.Or(r.RootRun, r.RunID) }
 
-// ReadIn returns the first run of the chain of retries that made the output, or "". Tasks of this chain may have read
-// the output before tasks of other runs could. An approved output has no such chain, because no task reads an output
-// in quarantine.
+// ReadIn returns the first run of the chain of retries that made the output. Tasks of this chain may have read the
+// output before it became visible to other runs. For an approved output, ReadIn returns "", because no task reads an
+// output in quarantine.
 func (r *Partition) ReadIn() string {
 	if r.Quality == Approved {
 		return ""
@@ -119,6 +119,6 @@ func (r *Partition) ReadIn() string {
 
 // Incomplete reports whether the task of the output ran although an upstream task had not succeeded. Such a task has
 // not read the older output of that upstream, even if an earlier run of the same chain of retries made that output.
-// Only outputs of its own run were certainly read. A complete output that was approved counts as incomplete, too, if
-// its chain was planned on an empty state, because its row looks the same.
+// Only outputs of its own run were certainly read. Incomplete also returns true for a complete output that was
+// approved and whose chain was planned on an empty state, because its row looks the same.
 func (r *Partition) Incomplete() bool { return r.LeftOut > 0 && r.InputsSeq == 0 }

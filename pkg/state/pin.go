@@ -9,9 +9,9 @@ import (
 // MaxPins limits the pins of a domain that have not ended, because each may keep a whole copy of the outputs.
 const MaxPins = 10
 
-// Pin is a row of revision_pins: a person keeps a revision, with the outputs that it shows.
+// Pin is a row of revision_pins: a revision that a person keeps, with the outputs that it shows.
 type Pin struct {
-	Revision string `col:"revision,key"` // a decimal number
+	Revision string `col:"revision,key"` // the number of the revision, in decimal
 	// CommandID is the id of the newest command about the revision. Commands with smaller ids are ignored.
 	CommandID string     `col:"command_id"`
 	Until     event.Time `col:"until"`

@@ -85,7 +85,7 @@ func (s *State) Due(now event.Time) []Deadline {
 // LiveRuns returns the number of runs that have not ended.
 func (s *State) LiveRuns() int { return s.index.liveRuns }
 
-// LiveRunOf returns the run that has not ended in the chain of retries that began with a given run, or "".
+// LiveRunOf returns the live run of the chain of retries that began with a given run, or "".
 func (s *State) LiveRunOf(root string) string {
 	run := ""
 	s.index.chains.Ascend(Key2{A: root}, func(k Key2) bool {
@@ -97,11 +97,11 @@ func (s *State) LiveRunOf(root string) string {
 	return run
 }
 
-// RetryKey returns the key of the row of run_keys that names the last retry in the chain that began with a run.
+// RetryKey returns a key of run_keys: its row names the last retry of the chain that began with a run.
 func RetryKey(root string) string { return event.ReservedKeys + root }
 
 // LastRetry returns the last retry in the chain that began with a given run, or "". It also returns a retry that has
-// moved to history, unless the retry is older than the time for which run keys are remembered.
+// moved to history, unless the row of the retry in run_keys has expired.
 func (s *State) LastRetry(root string) string {
 	if row := s.RunKeys.Get(RetryKey(root)); row != nil {
 		return row.RunID
@@ -134,7 +134,8 @@ func (s *State) Waiting(runID string) []Key2 {
 	return waiting
 }
 
-// Unmet returns the upstream tasks of a task that ended, but did not satisfy the edge to it, in the order of their keys.
+// Unmet returns, in the order of their keys, those upstreams of a task that have ended but did not satisfy the edge
+// to the task.
 func (s *State) Unmet(runID, taskKey string) []string {
 	var upstreams []string
 	s.index.unmet.Ascend(Key3{A: runID, B: taskKey}, func(k Key3) bool {

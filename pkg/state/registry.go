@@ -82,10 +82,10 @@ type Tables struct {
 // a []*R of the table's row type R.
 type Declaration struct {
 	*table.Schema
-	// Run and Entry are the columns with the run and the ledger entry of a row, or nil. Run may be
-	// another ULID of the row.
+	// Run and Entry are the columns with the run and the ledger entry of a row, or nil. Run may be the column of another
+	// ULID.
 	Run, Entry *table.Column
-	// noRun means that Run is not the id of a run.
+	// noRun means that the ULIDs in Run are not ids of runs.
 	noRun bool
 	// History means that closed rows move to history.
 	History bool
@@ -107,9 +107,9 @@ type lists interface {
 	Encode(f table.Format, list any) ([]byte, error)
 	// Decode returns the rows of a file.
 	Decode(f table.Format, data []byte) (any, error)
-	// DecodePart returns the rows of a part of a file within some ranges.
+	// DecodePart returns the rows of a part of a file that are within some ranges.
 	DecodePart(p table.Parts, part int, within []table.Range) (any, error)
-	// Merge returns for each key the row with the greatest sequence number. It keeps tombstones.
+	// Merge returns, for each key, the row with the greatest sequence number. It keeps tombstones.
 	Merge(lists []any) (any, error)
 	// Hash returns the sum of the hashes of the rows, which does not depend on their order.
 	Hash(seed maphash.Seed, list any) uint64

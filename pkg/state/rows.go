@@ -34,7 +34,8 @@ func (r *Deployment) Key() string { return r.DeployID }
 
 func (*Deployment) newTable() store { return new(rowTable[string, Deployment, *Deployment]) }
 
-// AcceptedCode is a row of accepted_codes: the codes of an asset that are accepted in place of one code.
+// AcceptedCode is a row of accepted_codes. If the current code fingerprint of the asset is Code, outputs with one of
+// the fingerprints in Accepts are not stale because of their code.
 type AcceptedCode struct {
 	AssetKey string `col:"asset_key,key,dict"`
 	Code     string `col:"code,key"`
@@ -54,8 +55,8 @@ type EntryOutcome string
 const (
 	Folded     EntryOutcome = "FOLDED"
 	NoChange   EntryOutcome = "NO_CHANGE"
-	Stale      EntryOutcome = "STALE"    // the attempt, timer or dispatch was replaced or has ended
-	Late       EntryOutcome = "LATE"     // the run is closed
+	Stale      EntryOutcome = "STALE"    // about an attempt, timer or dispatch that was replaced or has ended
+	Late       EntryOutcome = "LATE"     // about a closed run
 	Conflict   EntryOutcome = "CONFLICT" // excluded by another run or deployment
 	DeadLetter EntryOutcome = "DEAD_LETTER"
 )
@@ -65,7 +66,7 @@ const (
 type Entry struct {
 	Entry    string       `col:"entry,key"`
 	Group    string       `col:"group_id,key"`
-	Revision int64        `col:"revision"` // the manifest that published it
+	Revision int64        `col:"revision"` // the revision that published this row
 	FirstSeq int64        `col:"first_seq"`
 	Events   int32        `col:"events"`
 	Bytes    int64        `col:"bytes"`

@@ -45,24 +45,24 @@ type Run struct {
 	State        RunState `col:"state,dict"`
 	ErrorCode    string   `col:"error_code,null,dict"`
 	ErrorMessage string   `col:"error_message,null"`
-	// The requested assets and partitions: the first few as a JSON list, and the total number. Every
-	// change of the run writes this row, so its size must not depend on the request.
+	// The requested assets and partitions: the first few as a JSON list, and the total number. Every change of the run
+	// writes this row, so the size of the row must not depend on the request.
 	RootAssets      string `col:"root_assets,null"`
 	RootAssetsTotal int32  `col:"root_assets_total"`
 	Partitions      string `col:"partition_selection,null"`
 	PartitionsTotal int32  `col:"partition_selection_total"`
 
 	Labels         string `col:"labels,null"`      // JSON
-	MaxParallelism int32  `col:"max_parallelism"`  // 0: no limit of its own
+	MaxParallelism int32  `col:"max_parallelism"`  // 0: the run has no limit of its own
 	TimeoutSec     int32  `col:"timeout_sec"`      // 0: none
-	CancelGraceSec int32  `col:"cancel_grace_sec"` // before a cancel is forced
+	CancelGraceSec int32  `col:"cancel_grace_sec"` // how long tasks may continue after a cancellation
 
 	Release string `col:"release,null"` // the release that the run executes
-	Vars    string `col:"vars,null"`    // JSON: the variables that the request overrides
+	Vars    string `col:"vars,null"`    // JSON: the variables that the request overrides, with values
 	// AllowIncomplete means that the request accepted missing partitions of upstream assets.
 	AllowIncomplete bool `col:"allow_incomplete"`
-	// RequestID is the request that the run was planned for; "": a caller triggered it. ScheduleID and
-	// TickID are those of the request.
+	// RequestID is the request that the run was planned for; "": a caller triggered it. ScheduleID and TickID are copied
+	// from the request.
 	RequestID  string `col:"request_id,null"`
 	ScheduleID string `col:"schedule_id,null,dict"`
 	TickID     string `col:"tick_id,null"`
@@ -108,7 +108,7 @@ func (r *Run) Root() string { return cmp.Or(r.RootRun, r.RunID) }
 // maxNamed is the maximum number of requested assets, and of requested partitions, in a run's row.
 const maxNamed = 20
 
-// Asked stores the number of requested assets and partitions, and the first of each.
+// Asked stores which assets and partitions were requested: their numbers, and the first few of each.
 func (r *Run) Asked(assets, partitions []string) {
 	r.RootAssets, r.RootAssetsTotal = firstOf(assets)
 	r.Partitions, r.PartitionsTotal = firstOf(partitions)
@@ -161,7 +161,7 @@ func (*RunKeyConflict) newTable() store { return new(rowTable[Key2, RunKeyConfli
 type Limit struct {
 	Scope   string `col:"scope,key"`
 	Name    string `col:"name,key"` // empty for the workspace
-	Slots   int32  `col:"slots"`    // for a removed limit, the value that older builds apply
+	Slots   int32  `col:"slots"`    // for a removed limit: what older builds apply
 	Removed bool   `col:"removed"`
 	Meta
 }

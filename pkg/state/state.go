@@ -2,8 +2,8 @@
 // rows without scanning tables. This package is not a stable API.
 //
 // Copying a State takes constant time. The compactor folds into one State and shares copies as
-// snapshots. The indexes depend on the rows alone, so the fold makes the same decisions on a state
-// that was loaded from files as on the state that was written to them.
+// snapshots. The indexes depend only on the rows. So the fold makes the same decisions with a state that was loaded
+// from files as with the state that was written to these files.
 package state
 
 import (
@@ -24,7 +24,7 @@ type State struct {
 
 	Tables
 
-	stores []store // the fields of Tables, in the order of the declarations
+	stores []store // the tables in Tables, in the order of the declarations
 	index  *index
 }
 
@@ -77,8 +77,8 @@ func (s *State) Changed() *Rows { return s.rows(store.changes) }
 // All returns all current rows.
 func (s *State) All() *Rows { return s.rows(store.list) }
 
-// Load applies stored rows, including tombstones, without recording them as changes. Every row
-// must be newer than the row of the state with the same key.
+// Load applies stored rows, including tombstones, without recording them as changes. If the state already has a row
+// with the same key, the loaded row must be newer.
 func (s *State) Load(rows *Rows) {
 	for i, list := range rows.lists {
 		s.stores[i].load(list)
@@ -109,8 +109,7 @@ func Diff(want, got *State, limit int) []string {
 	return lines
 }
 
-// Approximate bytes of memory of a row: its struct, its strings, and its places in the table and
-// in the indexes.
+// Approximate memory of a row in bytes: its struct, its strings, and its nodes in the table and in the indexes.
 const (
 	largeRow = 1000 // size of a row of a table with the option large, in bytes
 	smallRow = 400  // size of a row of any other table, in bytes

@@ -34,8 +34,8 @@ func TestChangedSinceDrainIncludesTombstones(t *testing.T) {
 	require.Equal(t, 2, s.Runs.Len())
 }
 
-// A report that arrives half an hour late ends a run in the past. The base at the cutoff does not
-// contain this change, so the row must stay in the live state.
+// A report that arrives half an hour late ends a run, with a time in the past. The base at the cutoff does not
+// contain this change of the run's row, so the row must stay in the live state.
 func TestEvictKeepsRowsChangedAfterCut(t *testing.T) {
 	ended := run("r", 5)
 	ended.State, ended.CompletedAt = state.RunFailed, event.At(time.Unix(1_000, 0))

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// MaxSamples is the maximum number of successful attempts, the newest ones, that the statistics of an asset describe.
+// MaxSamples is how many of the newest successful attempts the statistics of an asset describe.
 const MaxSamples = 32
 
 // AssetStatistics is a row of asset_statistics: the durations, output sizes and costs of the newest successful
@@ -21,8 +21,8 @@ type AssetStatistics struct {
 	Bytes      string `col:"bytes"`
 	CPUMS      string `col:"cpu_ms"`           // null for an attempt that reported no CPU time
 	MemoryMS   string `col:"allocated_mib_ms"` // MiB times milliseconds, with null as in CPUMS
-	// Partitions are the numbers of partitions that the attempts have materialized. "": each has materialized one, or
-	// the asset has no partitions.
+	// Partitions has the number of partitions that each attempt has materialized. "": each attempt has materialized one,
+	// or the asset has no partitions.
 	Partitions string `col:"partitions,null"`
 	Meta
 }
@@ -34,7 +34,7 @@ func (*AssetStatistics) newTable() store {
 	return new(rowTable[string, AssetStatistics, *AssetStatistics])
 }
 
-// Sample is the cost and the output of one successful attempt. A value below 0 is unknown.
+// Sample is the cost and the output of one successful attempt. A value below 0 means that it is unknown.
 type Sample struct {
 	DurationMS, Rows, Bytes, CPUMS, MemoryMS int64
 	// Partitions is the number of partitions of a batch. It is 1 for a task of one partition or of an asset without
@@ -115,7 +115,7 @@ type sampleColumn struct {
 	value *int64
 }
 
-// lists returns the columns of a row with the matching values of a sample.
+// lists returns pairs: a column of the row, and the value of the sample that belongs to it.
 func (r *AssetStatistics) lists(s *Sample) [5]sampleColumn {
 	return [5]sampleColumn{
 		{&r.DurationMS, &s.DurationMS}, {&r.Rows, &s.Rows}, {&r.Bytes, &s.Bytes}, {&r.CPUMS, &s.CPUMS}, {&r.MemoryMS, &s.MemoryMS},

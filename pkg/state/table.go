@@ -28,8 +28,9 @@ type indexed[R any] interface {
 // changes: a change is a new row. A table is safe for concurrent reading. A writer needs its own
 // copy of the state.
 //
-// Table is an interface because every package that uses a generic type compiles its methods, and those of the trees and
-// codecs below it. Compiling them again in each package took most of the time of a build.
+// Table is an interface to save build time. Every package that uses a generic type compiles the methods of this type,
+// and those of the trees and codecs on which it is built. Compiling them again in each package took most of the time
+// of a build.
 type Table[K, R comparable] interface {
 	// Len returns the number of rows.
 	Len() int
@@ -59,7 +60,7 @@ type Table[K, R comparable] interface {
 type rowTable[K, R comparable, P Row[K, R]] struct {
 	decl    *declared[K, R, P]
 	owner   *State
-	rows    *btree.BTreeG[item[K, R]] // decl.none, which all empty tables share, until the first row
+	rows    *btree.BTreeG[item[K, R]] // until the first row: decl.none, which all empty tables share
 	changed map[K]*R                  // nil: none
 }
 
@@ -94,15 +95,15 @@ func (t *rowTable[K, R, P]) open(owner *State, d *Declaration) {
 	t.rows = t.decl.none
 }
 
-// copyFor returns a copy without the changes for another state, and sets a field of its Tables to the copy.
-// field is a pointer to that field. A state is copied at each commit: setting the field by reflection would
-// cost thirty times as much.
+// copyFor returns a copy of the table for another state, without the record of changes. It also sets a field of the
+// other state's Tables to the copy; field is a pointer to this field. A state is copied at each commit, and setting
+// the field by reflection would cost thirty times as much.
 func (t *rowTable[K, R, P]) copyFor(owner *State, field any) store {
 	c := &rowTable[K, R, P]{decl: t.decl, owner: owner, rows: t.decl.none}
 	if t.rows.Len() > 0 {
 		c.rows = t.rows.Copy()
 	}
-	*field.(*Table[K, R]) = c //nolint:errcheck // the registry declares both from one field
+	*field.(*Table[K, R]) = c //nolint:errcheck // both types are declared from the same field
 	return c
 }
 
@@ -151,7 +152,7 @@ func (t *rowTable[K, R, P]) Put(row *R) {
 	t.changed[key] = row
 }
 
-// apply is Put without recording the change.
+// apply writes a row as Put does, but does not record the change.
 func (t *rowTable[K, R, P]) apply(key K, row *R) {
 	var old item[K, R]
 	switch deleted := P(row).RowMeta().Deleted; {

@@ -9,9 +9,9 @@ type TaskState string
 
 // Task states, in the order of their ranks.
 const (
-	TaskPlanned    TaskState = "PLANNED" // not yet evaluated; never in a published row
+	TaskPlanned    TaskState = "PLANNED" // its edges are not evaluated yet; never in a published row
 	TaskBlocked    TaskState = "BLOCKED"
-	TaskReady      TaskState = "READY"      // counts as admitted once it has an outbox row
+	TaskReady      TaskState = "READY"      // admitted if it has an outbox row; otherwise waits for a slot
 	TaskDispatched TaskState = "DISPATCHED" // has a queue task
 	TaskRunning    TaskState = "RUNNING"
 	TaskRetryWait  TaskState = "RETRY_WAIT"
@@ -79,12 +79,12 @@ type Task struct {
 	ErrorChecks string `col:"error_checks,null,dict"`
 	// RequireQuality lists the assets whose degraded outputs the task must not read, as JSON.
 	RequireQuality string `col:"require_quality,null,dict"`
-	// QuarantineSec is how long an output that a check has blocked waits for a decision; 0: it is not kept.
-	// QuarantineApprove means that the output is published if nobody has decided by then.
+	// QuarantineSec is how long an output that a check has blocked waits for a decision; 0: the output is not kept.
+	// QuarantineApprove means that the output is published if nobody has decided when this time ends.
 	QuarantineSec     int64 `col:"quarantine_sec"`
 	QuarantineApprove bool  `col:"quarantine_approve"`
 
-	Attempt   int32  `col:"attempt"` // the number of the attempt from 1; 0: none yet
+	Attempt   int32  `col:"attempt"` // the number of the current attempt, from 1; 0: none yet
 	AttemptID string `col:"attempt_id,null"`
 
 	DepsTotal     int32 `col:"deps_total"`

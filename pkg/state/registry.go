@@ -145,7 +145,7 @@ func (d *Declaration) Bounds(c *table.Column, list any) (least, greatest string)
 	return least, greatest
 }
 
-// OfRun reports whether the table is part of what history stores about a run.
+// OfRun reports whether the rows of the table belong to runs, and move to history with them.
 func (d *Declaration) OfRun() bool {
 	return d.History && d.Run != nil && !d.noRun && d.Run.Name == d.Columns[0].Name
 }

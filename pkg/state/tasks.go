@@ -88,24 +88,26 @@ type Task struct {
 	AttemptID string `col:"attempt_id,null"`
 
 	DepsTotal     int32 `col:"deps_total"`
-	DepsSatisfied int32 `col:"deps_satisfied_count"` // resolved as SUCCESS
-	DepsResolved  int32 `col:"deps_resolved_count"`  // number of resolved edges, whatever their resolution
-	// LeftOut is 0 if, when the task became ready, all upstreams had succeeded and no run that was triggered later had
-	// overtaken them. Otherwise it is the fold sequence number at which the task became ready. The task reads neither a
-	// later output of an upstream that had not succeeded, nor the visible output of an upstream that was overtaken.
+	DepsSatisfied int32 `col:"deps_satisfied_count"` // number of edges that are resolved as SUCCESS
+	DepsResolved  int32 `col:"deps_resolved_count"`  // number of edges that are resolved in any way
+	// LeftOut is 0 if the task has read the visible outputs of all upstreams: when it became ready, all of them had
+	// succeeded, and no run that was triggered later had overtaken them. Otherwise, LeftOut is the fold sequence number
+	// at which the task became ready. In this case, the task reads neither a later output of an upstream that had not
+	// succeeded nor the visible output of an upstream that was overtaken.
 	LeftOut int64 `col:"left_out"`
 
 	// MaxAttempts is the limit of the task's policy plus GrantedAttempts.
 	MaxAttempts int32 `col:"max_attempts"`
-	// GrantedAttempts is the number of attempts granted because the infrastructure lost earlier ones.
+	// GrantedAttempts is the number of attempts that were granted for losses: attempts that failed because of the
+	// infrastructure.
 	GrantedAttempts         int32      `col:"granted_attempts"`
 	RetryInitialDelayMS     int64      `col:"retry_initial_delay_ms"`
 	RetryMaxDelayMS         int64      `col:"retry_max_delay_ms"`
 	RetryMultiplierPermille int32      `col:"retry_multiplier_permille"`
 	RetryJitterPermille     int32      `col:"retry_jitter_permille"`
 	RetryUserErrors         bool       `col:"retry_user_errors"`
-	RetryOn                 string     `col:"retry_on,null,dict"`    // codes and categories, joined by commas
-	RetryNever              string     `col:"retry_never,null,dict"` // like RetryOn, but wins over it
+	RetryOn                 string     `col:"retry_on,null,dict"`    // codes and categories of errors, joined by commas
+	RetryNever              string     `col:"retry_never,null,dict"` // like RetryOn, over which it has priority
 	RetryNotBefore          event.Time `col:"retry_not_before,null"`
 
 	TimeoutSec          int32      `col:"timeout_sec"` // 0: none
@@ -129,7 +131,7 @@ type Task struct {
 	MaterializationID string `col:"materialization_id,null"`
 	Quality           string `col:"quality,null,dict"`
 	// SLAAt is the time at which the task exceeds its next SLA. 0: there is no such time, or the miss was already
-	// reported. SLAMissed names the bounds that the task has missed: run, task.
+	// reported. SLAMissed names the limits that the task has missed: run, task.
 	SLAAt     event.Time `col:"sla_at,null"`
 	SLAMissed string     `col:"sla_missed,null,dict"`
 	Meta
@@ -190,7 +192,7 @@ type Timer struct {
 	Generation    int32      `col:"generation"`
 	State         TimerState `col:"state,dict"`
 	FireAt        event.Time `col:"fire_at"`
-	HopAt         event.Time `col:"hop_at,null"` // when the queue calls back, if that is before FireAt
+	HopAt         event.Time `col:"hop_at,null"` // when the queue calls, if this is before FireAt: queues limit delays
 	CreatedAt     event.Time `col:"created_at"`
 	EnqueuedAt    event.Time `col:"enqueued_at,null"`
 	FiredAt       event.Time `col:"fired_at,null"`
@@ -216,8 +218,8 @@ const (
 	DispatchCancelled DispatchStatus = "CANCELLED"
 )
 
-// Dispatch is a row of dispatch_outbox: an admitted attempt that has not started. The row contains
-// everything that the task envelope needs.
+// Dispatch is a row of dispatch_outbox: an admitted attempt that has not started. The row contains everything from
+// which the dispatcher makes the task's envelope.
 type Dispatch struct {
 	DispatchID          string         `col:"dispatch_id,key"`
 	QueueTaskName       string         `col:"queue_task_name"`
@@ -280,7 +282,7 @@ type Attempt struct {
 	ErrorDetails string       `col:"error_details,null"` // JSON
 	Suggestion   string       `col:"suggested_action,null"`
 	Retryable    bool         `col:"retryable"`
-	RetryReason  string       `col:"retry_reason,null,dict"` // "": no attempt followed
+	RetryReason  string       `col:"retry_reason,null,dict"` // "": no attempt follows
 	Metrics      string       `col:"metrics,null"`           // JSON
 	CheckResults string       `col:"check_results,null"`     // JSON
 	Log          string       `col:"log,null"`               // the whole log, if it is short; a long log is in an object

@@ -6,7 +6,8 @@ import (
 )
 
 // Verify rebuilds the indexes from the rows and returns an error if the current indexes differ. A difference is a
-// bug, because a state loaded from files would make other decisions than the state that wrote them.
+// bug: the fold could make different decisions with a state that was loaded from files than with the state that was
+// written to them.
 func (s *State) Verify() error {
 	fresh := New(s.Domain)
 	fresh.Load(s.All())

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FreeAddress returns an unused address of this machine. The port is outside of the ephemeral
-// range, so that no connection takes it before the caller listens on it.
+// FreeAddress returns an unused address of this machine. The port is outside of the ephemeral range, so that no
+// outgoing connection uses it before the caller listens on it.
 func FreeAddress(t *testing.T) string {
 	t.Helper()
 	const first, ports, tries = 15_000, 15_000, 100

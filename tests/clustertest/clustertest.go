@@ -1,5 +1,5 @@
-// Package clustertest runs Servo's services in the process of a test, on a store in memory and
-// the loopback network. The services authenticate callers as in a cloud.
+// Package clustertest runs Servo's services in the process of a test, with a store in memory and on the loopback
+// network. The services authenticate callers as in a cloud.
 package clustertest
 
 import (
@@ -54,9 +54,9 @@ const (
 type Options struct {
 	// Instances is the number of compactors and of dispatchers; 0 means 1. Requests go to the instances in turn.
 	Instances int
-	// Queue is shared by all dispatchers. Nil: the only dispatcher has a queue of its own.
+	// Queue is the queue that all dispatchers share. Nil: there is one dispatcher, with a queue of its own.
 	Queue queue.Queue
-	// Worker receives the pushed tasks.
+	// Worker receives the tasks that the queue pushes.
 	Worker http.Handler
 	// LogLevel is the services' log level; "" means debug.
 	LogLevel string
@@ -149,7 +149,7 @@ func Start(t *testing.T, o Options) *Cluster {
 		for i, role := range s.callers {
 			s.callers[i] = role + "=" + Account(role)
 		}
-		if name == "dispatcher" { // the dispatcher also accepts calls of its own queue
+		if name == "dispatcher" { // the dispatcher also accepts calls from its queue
 			s.callers = append(s.callers, "queue="+Account("dispatcher"))
 		}
 		for _, address := range c.instances[name] {
@@ -201,7 +201,7 @@ func (c *Cluster) inTurn(addresses []string) string {
 	return proxy.URL
 }
 
-// get returns the body of a response and a line break, or "" if the status is not 200.
+// get returns the body of a response followed by a line break, or "" if the status is not 200.
 func (c *Cluster) get(url string) string {
 	r, err := http.NewRequestWithContext(c.T.Context(), http.MethodGet, url, http.NoBody)
 	require.NoError(c.T, err)
@@ -244,7 +244,7 @@ func (c *Cluster) Logs() string {
 	return c.logs.text.String()
 }
 
-// as returns the identity of a service.
+// as returns a source of tokens with which a service authenticates itself.
 func (c *Cluster) as(name string) identity.Source {
 	return func(_ context.Context, audience string) (string, error) {
 		return c.Issuer.Token(Account(name), audience)

@@ -33,14 +33,15 @@ func randomness(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(s, 0))
 }
 
-// witness observes the work independently of the state. It sees the commit markers, and the executions of each task,
-// because each execution writes a line when it begins.
+// witness observes, independently of the state, what is executed. It reads the commit markers, and it counts the
+// executions of each task, because each execution writes a line to a file when it begins.
 type witness struct {
 	t       *testing.T
 	parts   *embedded.Workspace
 	marks   string
 	markers map[string]marker
-	// finished maps a task to the number of its executions when its end was first found durable.
+	// finished maps each task to the number of its executions at the time when witness first found that its end was
+	// durable.
 	finished map[string]int
 }
 
@@ -63,7 +64,7 @@ func (w *witness) begun() map[string]int {
 	return begun
 }
 
-// look checks that everything that was durable at the last look is unchanged.
+// look checks that nothing that was durable at the last call has changed.
 func (w *witness) look() {
 	w.t.Helper()
 	begun := w.begun()
@@ -146,8 +147,8 @@ func TestChaosRunSurvivesKills(t *testing.T) {
 		j.tasks(), kills, repeated, clock.System{}.Now().Sub(began).Round(time.Millisecond))
 }
 
-// await waits until threshold tasks have succeeded. If they had already succeeded before the child started, it waits
-// only for a moment, so that the child is sometimes killed during its start.
+// await waits until threshold tasks have succeeded. If they had already succeeded before the child started, await
+// returns very soon, so that the child is sometimes killed during its start.
 func (c *child) await(t *testing.T, threshold int) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -166,7 +167,8 @@ func (c *child) await(t *testing.T, threshold int) int {
 	}
 }
 
-// If a process is killed at any moment of its start, the next process can still start in the same folder.
+// A process may be killed at any moment of its start. The next process must still be able to start in the same
+// folder.
 func TestChaosStartsSurviveKills(t *testing.T) {
 	starts := 4
 	if *full {

@@ -48,7 +48,7 @@ type cloud struct {
 	issuer *identitytest.Issuer
 
 	push sync.WaitGroup
-	ctx  context.Context //nolint:containedctx // the context of running notifications
+	ctx  context.Context //nolint:containedctx // context of the notifications that are being delivered
 
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -57,7 +57,7 @@ type cloud struct {
 	lost, twice int
 }
 
-// draw returns true with a probability of n in a thousand.
+// draw returns true with a probability of n/1000.
 func (c *cloud) draw(n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +143,7 @@ func (c *cloud) serveTasks(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// repeating sends some requests twice, like a queue that does not know whether the first request arrived.
+// repeating sends some requests twice, as a queue does that cannot know whether the first request arrived.
 type repeating struct {
 	c *cloud
 	http.RoundTripper
@@ -239,8 +239,9 @@ func TestCloudRunsExample(t *testing.T) {
 	require.Equal(t, snap.State.Runs.Get(runID).TasksTotal, snap.State.Runs.Get(runID).TasksSucceeded)
 }
 
-// All notifications are lost, and there are no full sweeps: sweeps only visit domains with a wakeup. The client creates
-// a wakeup when no service folds its entry. After that, the services hand over entries to each other.
+// All notifications are lost, and there are no full sweeps: sweeps visit only domains with a wakeup. When the client
+// notices that no service folds its entry, it creates a wakeup. After that, the services hand over entries to each
+// other.
 func TestCloudRunSucceedsWithoutNotifications(t *testing.T) {
 	c := startCloud(t, 1000, 0, "0")
 	c.requireSucceeded(c.weather("date=2012-01-01..2012-01-03"))
@@ -288,7 +289,7 @@ func TestCloudRunSurvivesKillsAndLostMessages(t *testing.T) {
 	name := func(layer, i int) string { return string(rune('a'+layer)) + string(rune('0'+i)) }
 	for layer := range layers {
 		for i := range width {
-			// A second execution of a task writes the same output.
+			// Every execution of a task writes the same output.
 			var deps []string
 			if layer > 0 {
 				deps = []string{name(layer-1, i), name(layer-1, (i+1)%width)}

@@ -60,7 +60,7 @@ func TestExampleHasSameResultWithFaults(t *testing.T) {
 	require.Equal(t, map[string]int{"SUCCEEDED": 1}, c.askDuckDB("SELECT state, count(*) FROM runs GROUP BY 1"))
 }
 
-// pick returns a random number below n.
+// pick returns a random number from 0 to n-1.
 func (c *cloud) pick(n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 // maxFootprint is how many bytes a state folder may have per byte of data when a backfill has ended.
 const maxFootprint = 3
 
-// After a backfill of 10 MB of data, the state folder has at most 30 MB. By default, the backfill has few, large days;
-// with -full it has three years of days.
+// After a backfill of 10 MB of data, the state folder has at most 30 MB. By default, the backfill has few but large
+// partitions; with -full, it has a partition for each day of three years.
 func TestFootprintOfBackfillIsBounded(t *testing.T) {
 	days, rows, last := 60, 18_000, "2022-03-01"
 	if *full {

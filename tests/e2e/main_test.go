@@ -59,15 +59,15 @@ func TestMain(m *testing.M) {
 
 var acme = ids.Domain{Tenant: "acme", Workspace: "e2e"}
 
-// job is the task of a child: own a state folder and execute a run to its end.
+// job describes what a child does: it owns a state folder, and executes a run to its end.
 type job struct {
 	Dir, Root, RunKey string
 	Concurrency       int
 	// The run has Layers layers of Width assets. Each asset depends on Fan assets of the previous
 	// layer.
 	Layers, Width, Fan int
-	// Command of each asset. {key} is replaced by the key, and {ms} by a duration of 10 to 50
-	// ms that depends on the asset, in decimal seconds.
+	// Command of each asset. {key} is replaced with the key. {ms} is replaced with a duration of 10 to 50 ms, in
+	// seconds, that depends on the asset.
 	Command []string
 }
 
@@ -197,7 +197,7 @@ func startChild(t *testing.T, j *job) *child {
 		for scan.Scan() {
 			var p progress
 			if json.Unmarshal(scan.Bytes(), &p) != nil {
-				return // a line truncated by the kill
+				return // the kill has truncated the line
 			}
 			c.lines <- p
 		}

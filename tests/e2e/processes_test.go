@@ -77,10 +77,10 @@ func newFolder(t *testing.T, stateDir string, assets ...asset) *folder {
 	}
 }
 
-// gate returns a script that waits until a gate is opened.
+// gate returns a script that waits until the gate with this name is opened.
 func gate(name string) string { return "while ! test -e $GATES/" + name + "; do sleep 0.02; done" }
 
-// open opens a gate: the tasks that wait for it continue.
+// open opens a gate, so that the tasks that wait for it continue.
 func (f *folder) open(name string) {
 	f.t.Helper()
 	require.NoError(f.t, os.WriteFile(filepath.Join(f.gates, name), nil, 0o600))
@@ -182,8 +182,8 @@ func (f *folder) owner(processes ...*process) (owner *process, others []*process
 	return owner, others
 }
 
-// requireDone checks that all tasks have succeeded with one commit marker each, and that
-// `servo admin verify` finds no problem.
+// requireDone checks that all tasks have succeeded, that each has one commit marker, and that `servo admin verify`
+// finds no problem.
 func (f *folder) requireDone(tasks int) {
 	f.t.Helper()
 	f.look()
@@ -206,7 +206,7 @@ func (f *folder) requireOnce() {
 	}
 }
 
-// stopped reports whether the system has stopped a process.
+// stopped reports whether the operating system has stopped a process (SIGSTOP).
 func stopped(p *process) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	_, rest, found := strings.Cut(string(data), ") ")
@@ -214,8 +214,9 @@ func stopped(p *process) bool {
 }
 
 // The owner of a folder is stopped for longer than the heartbeat timeout, and then continued. While it is stopped, no
-// other process may take the folder. Tasks that ended meanwhile are reported, running tasks do not time out, and
-// waiting requests are answered. Without the lock of the folder, this test would fail.
+// other process may take the folder. After it continues, it must report the tasks that ended in the meantime and
+// answer the waiting requests, and no running task may time out. Without the lock of the folder, this test would
+// fail.
 func TestOwnerContinuesAfterStop(t *testing.T) {
 	t.Parallel()
 	stops := []time.Duration{4 * time.Second}
@@ -286,7 +287,7 @@ func layered(prefix string, layers, width int) []asset {
 	return assets
 }
 
-// selected returns the arguments that select assets.
+// selected returns command-line arguments that select assets.
 func selected(assets []asset) []string {
 	var names []string
 	for _, a := range assets {
@@ -315,7 +316,7 @@ func TestTwoProcessesExecuteSameRequestOnce(t *testing.T) {
 	}
 }
 
-// Two processes start one run each on the same folder. The owner executes both and exits after
+// Two processes start one run each in the same folder. The owner of the folder executes both runs, and exits after
 // both have ended. No task is interrupted or executed twice.
 func TestTwoProcessesCompleteOneRunEach(t *testing.T) {
 	t.Parallel()
@@ -338,7 +339,7 @@ func TestTwoProcessesCompleteOneRunEach(t *testing.T) {
 }
 
 // Two processes follow one run. The test repeatedly kills and restarts one of them: the owner of the folder or the
-// other process. The run continues in the remaining process.
+// other process. The run must continue in the process that is left.
 func TestChaosRunSurvivesKillsOfOneProcess(t *testing.T) {
 	t.Parallel()
 	kills, layers := 2, 6

@@ -92,7 +92,7 @@ func TestPythonWorkerExecutesRuns(t *testing.T) {
 	require.Equal(t, "words of 2025-01-02\n", c.output(runID, "raw/daily[date=2025-01-02]", "text.txt"))
 	require.Len(t, c.made(runID), 6)
 
-	// The count reads outputs of the earlier run.
+	// The asset count reads an output of the earlier run.
 	count := action("count", []string{"count_words"}, "text")
 	handle, err := c.engine.Run(t.Context(), engine.RunRequest{
 		Plan: plan.Request{
@@ -124,7 +124,7 @@ func TestPythonWorkerReportsFailures(t *testing.T) {
 	require.Equal(t, map[string]string{"raw/unknown": "COMMAND_NOT_FOUND", "raw/wrong": "ACTION_FAILED", "raw/late": "TASK_TIMEOUT"}, codes)
 
 	slow := action("slow", []string{"sleep", "60"})
-	slow.HeartbeatTimeoutSec = 4 // the worker sends one heartbeat per second, and its answer cancels the task
+	slow.HeartbeatTimeoutSec = 4 // the worker sends a heartbeat every second, and the response tells it to cancel the task
 	runID = c.run(slow)
 	awaitRun(t, c.engine, runID, func(run *state.Run) bool { return run.TasksRunning == 1 })
 	require.NoError(t, c.engine.Cancel(t.Context(), runID, "a test", false))

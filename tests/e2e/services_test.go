@@ -100,8 +100,9 @@ type cluster struct {
 	store   string              // name of the store
 	flags   map[string][]string // additional flags, by service
 	environ []string
-	account map[string]string // host of the metadata server of each service
-	// notified means that clients cannot hand over entries, so that only notifications announce them.
+	account map[string]string // address of each service's metadata server
+	// notified means that clients cannot hand over entries, so that services learn of new entries only from
+	// notifications.
 	notified bool
 	address  map[string]string
 	metrics  map[string]string // addresses of the metrics endpoints, by service
@@ -295,7 +296,7 @@ func TestServicesContinueAfterDispatcherKill(t *testing.T) {
 	awaitRun(t, c.engine, runID, func(run *state.Run) bool { return run.TasksRunning == 2 })
 	c.kill("dispatcher")
 	require.NoError(t, os.WriteFile(filepath.Join(marks, "gate"), nil, 0o600))
-	// The worker now sends reports that no dispatcher receives.
+	// Now the worker sends reports that no dispatcher receives.
 	require.NoError(t, clock.System{}.Sleep(t.Context(), 300*time.Millisecond))
 	c.start("dispatcher")
 	c.requireSucceeded(runID)
@@ -304,8 +305,8 @@ func TestServicesContinueAfterDispatcherKill(t *testing.T) {
 	}
 }
 
-// An entry that is appended to an idle domain while no compactor runs is folded by the next full sweep, and its tasks
-// are dispatched. Sweeps of domains with wakeups do not find the entry.
+// An entry is appended to an idle domain while no compactor runs. Sweeps of domains with wakeups do not find the
+// entry. The next full sweep must fold it and dispatch its tasks.
 func TestFullSweepFoldsUnannouncedEntry(t *testing.T) {
 	c := startCluster(t)
 	c.requireSucceeded(c.run(command("a", "true"))) // the first run creates the domain

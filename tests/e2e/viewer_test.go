@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// viewer is a browser that is logged in to a running servo-cloud ui.
+// viewer represents a browser that is logged in to a running servo-cloud ui.
 type viewer struct {
 	t    *testing.T
 	http http.Client
@@ -43,7 +43,7 @@ func (c *cloud) view() *viewer {
 		if !found {
 			continue
 		}
-		go func() { _, _ = io.Copy(io.Discard, messages) }() // the process must not wait for a reader
+		go func() { _, _ = io.Copy(io.Discard, messages) }() // the process must not wait for somebody to read its output
 		v := &viewer{t: c.t, url: address[:strings.LastIndex(address, "/")]}
 		v.http.Jar, err = cookiejar.New(nil)
 		require.NoError(c.t, err)
@@ -70,7 +70,7 @@ func (v *viewer) send(method, path, body string) (status int, answer string) {
 	return res.StatusCode, string(data)
 }
 
-// get decodes an answer.
+// get sends a request and decodes the JSON in the response.
 func (v *viewer) get(path string, into any) {
 	v.t.Helper()
 	status, answer := v.send(http.MethodGet, path, "")
@@ -78,14 +78,14 @@ func (v *viewer) get(path string, into any) {
 	require.NoError(v.t, json.Unmarshal([]byte(answer), into))
 }
 
-// The page of a bucket shows runs, assets, logs and rows, and changes nothing: every call that would change something is
-// rejected, and no object appears in the bucket or leaves it.
+// The page of a bucket shows runs, assets, logs and rows, and changes nothing: every call that would change something
+// is rejected, and no object of the bucket is created, replaced or deleted.
 func TestCloudViewerOnlyReads(t *testing.T) {
 	inExample(t)
 	c := startCloud(t, 0, 0, "0")
 	c.servo("deploy")
 	require.Contains(t, c.servo("run", "--all", "-p", "date=2012-01-01..2012-01-02"), "SUCCEEDED")
-	for _, name := range services { // the page needs no service
+	for _, name := range services { // stop all services, because the page needs none
 		c.kill(name)
 	}
 	before := c.objects()

@@ -30,8 +30,8 @@ type fixture struct {
 
 	worker   atomic.Pointer[worker.Worker]
 	answered chan int      // statuses of the responses to deliveries
-	begun    chan string   // ids of the workers that begin an execution
-	gate     chan struct{} // closed to end executions
+	begun    chan string   // for each execution that begins: the id of its worker
+	gate     chan struct{} // close it to let executions end
 }
 
 func start(t *testing.T) *fixture {

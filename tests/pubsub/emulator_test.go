@@ -1,5 +1,5 @@
 // Package pubsub_test delivers notifications through Google's Pub/Sub emulator, if it is installed.
-// The emulator pushes and pulls like the service, but without filters and tokens.
+// The emulator supports push and pull as the service does, but no filters and tokens.
 package pubsub_test
 
 import (
@@ -82,7 +82,7 @@ func emulator(t *testing.T) (client *pubsub.Client, end func()) {
 	return client, end
 }
 
-// domain is a domain whose compactor learns of new entries only by notifications.
+// domain is a domain whose compactor learns of new entries only from notifications.
 type domain struct {
 	t        *testing.T
 	client   *pubsub.Client
@@ -123,7 +123,8 @@ func (d *domain) compactor(args ...string) (address string, end func()) {
 	return address, end
 }
 
-// trigger appends a run, and publishes a notification of its entry, with attributes or in the body.
+// trigger appends a run, and publishes a notification of its entry. The notification names the entry in its
+// attributes or in its body.
 func (d *domain) trigger(attributes bool) (run string) {
 	d.t.Helper()
 	world := foldtest.New(d.t)
@@ -189,7 +190,7 @@ func TestRejectedPushIsRedeliveredAndFolded(t *testing.T) {
 	d.folded(d.trigger(false))
 }
 
-// In an earlier version, which had no timeout in the client, the service did not stop.
+// In an earlier version, the client had no timeout, and so the service did not stop.
 func TestPulledMessagesAreFoldedAndServiceStops(t *testing.T) {
 	client, gone := emulator(t)
 	d := newDomain(t, client)

@@ -28,7 +28,8 @@ var (
 
 type snap = state.State
 
-// refusing is a cluster whose worker passes the pushed envelopes to the test.
+// refusing is a cluster whose services receive invalid requests. Instead of executing tasks, its worker passes the
+// pushed envelopes to the test.
 type refusing struct {
 	*clustertest.Cluster
 
@@ -73,10 +74,10 @@ func (c *refusing) sign(by *identitytest.Issuer, claims identitytest.Claims) str
 	return token
 }
 
-// attempt is an attempt that was started.
+// attempt is an attempt whose start was reported.
 type attempt struct {
 	env *contract.Envelope
-	// calls and issued are the same callbacks: calls in the form of contract 1.0, issued in the form of 1.1.
+	// calls and issued are the same callbacks: calls in the form of worker contract 1.0, issued in the form of 1.1.
 	calls, issued contract.Callbacks
 }
 
@@ -130,7 +131,7 @@ func (c *refusing) running(d ids.Domain) *attempt {
 	return a
 }
 
-// await waits until a domain's state satisfies a condition and has all entries of its ledger.
+// await waits until a domain's state satisfies a condition and records all entries of the ledger.
 func (c *refusing) await(d ids.Domain, holds func(*snap) bool) {
 	c.T.Helper()
 	reader := c.Reader(d)

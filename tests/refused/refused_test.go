@@ -61,7 +61,7 @@ func TestInvalidRequestsAreRejectedAndWriteNothing(t *testing.T) {
 			})
 		}
 	}
-	// The requests had no effect: both runs end successfully.
+	// The invalid requests must have had no effect: both runs end successfully.
 	for _, a := range []*attempt{run, other} {
 		_, err := c.Store.Put(t.Context(), contract.CommitMarkerKeyOf(a.prefix()), []byte("{}"))
 		require.NoError(t, err)
@@ -139,7 +139,7 @@ func (c *refusing) callbacks(run, other *attempt) []request {
 		change(&changed)
 		return contract.CallbackURL(c.URL["dispatcher"], changed, keys)
 	}
-	as := func(of, from string) string { // the path of one URL with the signature of another
+	as := func(of, from string) string { // the path of one URL with the signature of a different URL
 		u, err := url.Parse(from)
 		require.NoError(c.T, err)
 		return strings.Split(of, "?")[0] + "?" + u.RawQuery
@@ -210,7 +210,7 @@ func (c *refusing) timers() []request {
 	}
 }
 
-// notifications returns notifications without an effect.
+// notifications returns notifications that must have no effect.
 func (c *refusing) notifications(run *attempt) []request {
 	var requests []request
 	known := c.ledger(acme)[0]

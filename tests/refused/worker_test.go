@@ -150,7 +150,8 @@ func signatureOf(envelope string) string {
 	return env.Auth.Signature
 }
 
-// underKeyOf returns an envelope signed with the key of a domain, which may not be its own.
+// underKeyOf returns an envelope that is signed with the key of a domain. The domain may differ from the one in the
+// envelope.
 func (c *refusing) underKeyOf(d ids.Domain, envelope string) string {
 	var fields map[string]any
 	require.NoError(c.T, json.Unmarshal([]byte(envelope), &fields))

@@ -50,8 +50,8 @@ func servo() int {
 	return cli.Main(context.Background(), env)
 }
 
-// predict first runs each `servo run` with --dry-run. The real run then prints its number of tasks on standard error.
-// The test compares this number with that of the dry run.
+// predict runs each `servo run` with --dry-run first. The function check compares the number of tasks that the dry
+// run predicted with the number that the real run has printed on standard error.
 func predict(env cli.Env) (stderr io.Writer, check func()) {
 	arguments := strings.Join(env.Args, " ")
 	if !slices.Contains(env.Args, "run") || strings.Contains(arguments, "admin") || strings.Contains(arguments, "__complete") {
@@ -67,7 +67,7 @@ func predict(env cli.Env) (stderr io.Writer, check func()) {
 		Tasks int `json:"tasks"`
 	}
 	if json.Unmarshal(answer.Bytes(), &predicted) != nil {
-		return env.Stderr, func() {} // the dry run failed or has no assets: nothing to compare
+		return env.Stderr, func() {} // the dry run failed or selects no assets: there is nothing to compare
 	}
 	return io.MultiWriter(env.Stderr, &printed), func() {
 		found := regexp.MustCompile(`(?m)^run \w+: ([\d,]+) tasks?(, handed to .*)?$`).FindStringSubmatch(printed.String())
@@ -94,7 +94,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// timeout limits the time that a script waits for another process.
+// timeout is how long a script waits for another process at most.
 const timeout = 30 * time.Second
 
 // await FILE [TEXT] waits until a background process has created a file and, if TEXT is given, the file contains TEXT.

@@ -20,8 +20,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// The test searches for the secrets and for characteristic parts of them. Commands also print a harmless text beside
-// each secret. If the test does not find this text, its search is broken.
+// The test searches for the secrets and for characteristic parts of them. Commands also print a harmless text next to
+// each secret. If the test does not find this text, its search does not work.
 const (
 	fileCanary = "filed-7f3a91c2"
 	envCanary  = "environed-55d0be"
@@ -66,7 +66,7 @@ echo ` + beside + ` "$ENVIRONED" "$KEY" ends >&2
 `,
 }
 
-// With a worker that masks nothing, this test would find secrets in logs, the journal, the ledger, manifests and rows,
+// If the worker masked nothing, this test would find secrets in logs, the journal, the ledger, manifests and rows,
 // and on the terminal.
 func TestNothingContainsSecrets(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
@@ -112,7 +112,7 @@ func TestNothingContainsSecrets(t *testing.T) {
 	require.Contains(t, views, "attempts")
 	for view := range strings.FieldsSeq(strings.TrimPrefix(views, "view_name\n")) {
 		if code, rows := servo("query", "-o", "json", `FROM "`+view+`"`); code != 0 {
-			require.Contains(t, rows, "does not exist", view) // the view of an asset needs the name of its schema
+			require.Contains(t, rows, "does not exist", view) // a view of an asset must be named with its schema
 		}
 	}
 

@@ -19,7 +19,7 @@ func ticking(seed uint64) sim.World {
 	}
 }
 
-// A process dies at any of its calls: before it reads or writes, sends or receives, or sleeps. Nevertheless, each
+// A process may die at any of its calls: before it reads or writes, sends or receives, or sleeps. Even so, each
 // instant of the schedule must have one tick, and each tick at most one run.
 func TestI26TicksSurviveDeathAtAnyCall(t *testing.T) {
 	if *world != "" || *lanes > 1 && *lane > 0 {

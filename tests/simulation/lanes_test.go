@@ -19,7 +19,7 @@ import (
 )
 
 // A lane is a process that runs its share of the worlds on one processor. On one processor, goroutines always run in
-// the same order, so that a seed has one trace. A world also takes a third less time.
+// the same order, so that each seed has exactly one trace. This also makes a world a third faster.
 var (
 	lane   = flag.Int("lane", 0, "index of this process's lane")
 	lanes  = flag.Int("lanes", 0, "number of lanes; 0: start a process per processor")
@@ -100,11 +100,11 @@ type tally struct {
 	// which schedules ticked or backfills were created. A task may be counted in both.
 	Deployed, Automated int
 	// GaveUp counts the worlds that were stopped because they took too much CPU time. Left counts the tasks of these
-	// worlds that had ended by then; Done does not include them.
+	// worlds that had ended before; Done does not include these tasks.
 	GaveUp, Left int
 	Virtual, CPU time.Duration
 	Faults       map[string]int
-	Features     map[string]int // number of tasks that ended in worlds with a feature, by feature
+	Features     map[string]int // by feature: number of ended tasks in worlds with this feature
 }
 
 func newTally() *tally { return &tally{Faults: map[string]int{}, Features: map[string]int{}} }

@@ -1,5 +1,5 @@
-// Package simulation_test runs simulated worlds: new worlds, worlds that once failed and, on demand, many worlds or a
-// given one. See docs/reliability.md.
+// Package simulation_test runs simulated worlds: new worlds, worlds that once failed and, on request, many worlds or
+// a given one. See docs/reliability.md.
 package simulation_test
 
 import (
@@ -81,7 +81,7 @@ const maxShrink = 2 * time.Minute
 func explain(t *testing.T, w sim.World, found *sim.Result) {
 	t.Helper()
 	if *tries > 0 {
-		// The search runs a world up to *tries times and may take minutes, so the failure is printed first.
+		// The search runs up to *tries worlds and may take minutes, so print the failure first.
 		fmt.Fprintf(os.Stdout, "%v\n\nrun the world again with\n  make simulate WORLD='%s'\nlooking for a smaller world\n", found.Err(), w.Text())
 		left, until := *tries, time.Now().Add(maxShrink) //nolint:forbidigo // real time, outside of worlds
 		more := func() bool {
@@ -133,7 +133,7 @@ func TestWorldsKeepPromises(t *testing.T) {
 		began := cpuTime(t)
 		r := run(t, w)
 		sum.add(w, r)
-		if *large { // a large world may take minutes
+		if *large { // a large world may take several minutes
 			fmt.Fprintf(os.Stdout, "seed %d: %d tasks in %d runs, %d revisions, %d calls, %.1f s of CPU; assets deployed: %t, schedules or backfills: %t, ended: %t, violations: %d; %s\n",
 				w.Seed, r.Completions, r.Runs, r.Revisions, r.Calls, (cpuTime(t) - began).Seconds(), r.Deployed, r.Automated, !r.GaveUp, len(r.Violations),
 				strings.Join(w.Features(), ", "))
@@ -238,8 +238,8 @@ func TestMergingWorldsKeepPromises(t *testing.T) {
 	require.Positive(t, read)
 }
 
-// A large world reaches sizes that no small one has: a plan that the compactor reads from the store, and tasks of
-// partitioned assets.
+// Only a large world has a plan that is so large that the compactor reads it from the store, and tasks of partitioned
+// assets.
 func TestLargeWorldKeepsPromises(t *testing.T) {
 	if !mine(0) {
 		t.Skip("another lane runs it")
@@ -317,11 +317,11 @@ func TestParquetWorldsKeepPromises(t *testing.T) {
 	})
 }
 
-// mayPart is how many of a lane's worlds may have two traces. If one event wakes several goroutines of a process, the
-// scheduler decides which of them takes a lock first. On one processor, the scheduler always decides in the same way,
-// unless it preempts a goroutine that has run for 10 ms. Such a preemption happens in one of 60 large worlds, in one of
-// about 1,000 small worlds, and more often on a busy machine. So a world whose first two traces differ gets four more
-// runs, and five of the six traces must be equal.
+// mayPart is how many of a lane's worlds may have two traces. A trace may differ for this reason: if one event wakes
+// several goroutines of a process, the scheduler decides which of them takes a lock first. On one processor, the
+// scheduler always decides in the same way, unless it preempts a goroutine that has run for 10 ms. Such a preemption
+// happens in one of 60 large worlds, in one of about 1,000 small worlds, and more often on a busy machine. So a world
+// whose first two traces differ gets four more runs, and five of the six traces must be equal.
 const (
 	mayPart   = 1
 	moreRuns  = 4

@@ -25,7 +25,8 @@ var Active = os.Getenv("` + activeVariable + `")
 	activeVariable = "SERVO_MUTANT"
 )
 
-// builder compiles test binaries that contain all mutants of a list. The name of a mutant activates it.
+// builder compiles test binaries that contain all mutants of a list. At run time, an environment variable with the
+// name of a mutant activates this mutant.
 type builder struct {
 	dir      string // output folder
 	overlay  string // path of the overlay file
@@ -56,7 +57,7 @@ func newBuilder(dir, module string, mutants []located) (*builder, error) {
 	return b, os.WriteFile(b.overlay, data, 0o600)
 }
 
-// editedFiles returns the text of each file that mutants edit, with a branch for each of them.
+// editedFiles returns the text of each file that mutants edit. The text contains a branch for each of these mutants.
 func editedFiles(module string, mutants []located) map[string]string {
 	type insertion struct {
 		at   int

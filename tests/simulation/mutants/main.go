@@ -1,8 +1,9 @@
 // Command mutants makes small wrong edits to Servo, one at a time. It reports how many of them the simulation catches,
 // and how fast. If an edit is not caught, no test protects the promise that the edit breaks.
 //
-// With the faults of the simulation, some edits hardly ever have an effect. If the function of a mutant is followed by
-// "by" and a package, the tests of that package must catch it. After "by merging", only worlds with merged files run.
+// Some edits hardly ever have an effect under the faults of the simulation. In mutants.txt, the function of such a
+// mutant is followed by "by" and a package: the tests of this package must catch the mutant. With "by merging", only
+// worlds with merged files run.
 //
 // The edits are in mutants.txt. The checkout does not change: one build contains all edits as an
 // overlay, and an environment variable selects one.
@@ -89,8 +90,8 @@ func run(ctx context.Context, from, only string, seeds int) error {
 	return nil
 }
 
-// chosen returns the mutants whose names contain one of the texts in the parameter only, which are separated by "|".
-// It skips the mutants before the first one whose name contains the text from.
+// chosen returns the mutants whose names contain one of the texts in only, which are separated by "|". It begins with
+// the first mutant whose name contains the text from.
 func chosen(mutants []mutant, from, only string) []mutant {
 	var some []mutant
 	begun := false
@@ -104,8 +105,8 @@ func chosen(mutants []mutant, from, only string) []mutant {
 	return some
 }
 
-// try runs worlds, or the tests of a package, with a mutant until one fails. The result how names the world or test
-// that failed. It is "" if none failed.
+// try runs worlds, or the tests of a package, with a mutant until one fails. The result how describes the world or
+// test that failed. It is "" if none failed.
 func try(ctx context.Context, b *builder, m mutant, seeds int) (how string, err error) {
 	inWorlds, pkg := m.by == "" || m.by == merging, m.by
 	if inWorlds {

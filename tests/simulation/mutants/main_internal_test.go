@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If a change of the code removes the place of a mutant, this test fails immediately. Otherwise `make
-// simulate-mutants` would fail only after an hour.
+// If a change of the code removes the place that a mutant edits, this test fails immediately. Without this test,
+// `make simulate-mutants` would fail, but only after an hour.
 func TestEveryMutantHasOnePlace(t *testing.T) {
 	t.Chdir("../../..")
 	mutants, err := parse(list)

@@ -12,7 +12,7 @@ type mutant struct {
 	pkg, fn     string // for example "./pkg/fold" and "(*Fold).begin"
 	pattern     pattern
 	replacement string
-	by          string // the package whose tests catch it; "": the simulation
+	by          string // the package whose tests must catch the mutant; "": the simulation
 }
 
 // parse reads the list: blocks separated by "---" lines. A block has a name, a function, and the
@@ -58,7 +58,7 @@ type located struct {
 	at  place
 }
 
-// locate finds the place of each mutant. Each must have exactly one.
+// locate finds the place that each mutant edits. The pattern of each mutant must match exactly one place.
 func locate(mutants []mutant) ([]located, error) {
 	packages := map[string][]source{}
 	var found []located
@@ -93,8 +93,8 @@ func (l located) body() string {
 }
 
 // branch returns a statement that runs the mutant's body instead of the original if the mutant is
-// active. The body is a function literal, so that labels and named results do not clash with those
-// of the original.
+// active. The body is in a function literal, so that its labels and named results do not clash with those of the
+// original.
 func (l located) branch() string {
 	results, keyword := "", ""
 	if r := l.fn.Type.Results; r != nil {

@@ -131,7 +131,8 @@ type matcher struct {
 	used  int // number of nodes that the outermost list matched
 }
 
-// list matches nodes with patterns, in order. If prefix is true, further nodes may follow.
+// list matches nodes with patterns, in order. If prefix is true, the list of nodes may be longer than that of the
+// patterns.
 func (m *matcher) list(patterns, nodes []ast.Node, prefix bool) bool {
 	all := len(nodes)
 	for i, p := range patterns {
@@ -149,7 +150,8 @@ func (m *matcher) list(patterns, nodes []ast.Node, prefix bool) bool {
 	return prefix || len(nodes) == 0
 }
 
-// rest matches the list wildcard with all nodes except those that the patterns after the wildcard match.
+// rest matches the list wildcard (a double underscore) with all nodes that are left after the patterns behind the
+// wildcard have matched the last nodes.
 func (m *matcher) rest(after, nodes []ast.Node) bool {
 	n := len(nodes) - len(after)
 	if n < 0 || !m.list(after, nodes[n:], false) {
@@ -206,7 +208,7 @@ func (m *matcher) value(p, n reflect.Value) bool {
 
 func (m *matcher) fields(p, n reflect.Value) bool {
 	for i := range p.NumField() {
-		if p.Type().Field(i).Name == "Obj" { // identifiers' objects differ between files
+		if p.Type().Field(i).Name == "Obj" { // ignore the objects of identifiers, which differ between files
 			continue
 		}
 		if !m.value(p.Field(i), n.Field(i)) {
@@ -232,7 +234,7 @@ func (m *matcher) slice(p, n reflect.Value) bool {
 	return true
 }
 
-// wildcard returns the name of a wildcard for a single node.
+// wildcard reports whether a node of a pattern is a wildcard, and returns the name of the wildcard.
 func wildcard(p ast.Node) (string, bool) {
 	if s, ok := p.(*ast.ExprStmt); ok {
 		p = s.X

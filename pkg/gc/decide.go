@@ -188,22 +188,23 @@ const (
 	wholly
 )
 
-// judge returns which objects of a materialization are garbage, and why. versions are the versions of the partition.
-func (r *Rows) judge(keep Keep, now event.Time, versions []Success, m *Materialization) (Reason, garbageOf) {
+// judge returns which objects of a materialization are garbage, and why. v has the versions of the partition.
+func (r *Rows) judge(keep Keep, now event.Time, v *versions, m *Materialization) (Reason, garbageOf) {
 	if r.Live(m.ID) {
 		return "", nothing
 	}
-	at := slices.IndexFunc(versions, func(s Success) bool { return s.MaterializationID == m.ID })
-	unseen := at < 0 && r.Failed(m.ID)
-	if at < 0 && !unseen && m.ID < r.RunsFrom && now.Sub(m.newest()) >= keep.Unseen {
-		at = len(versions)
+	at, succeeded := v.place[m.ID]
+	unseen := !succeeded && r.Failed(m.ID)
+	oldest := !succeeded && !unseen && m.ID < r.RunsFrom && now.Sub(m.newest()) >= keep.Unseen
+	if oldest {
+		at = len(v.list)
 	}
 	switch {
 	case m.ID == r.Visible.MaterializationID && !r.hiddenFor(keep, now):
 		return "", onlyLost
-	case at >= 0 && m.ID != r.Visible.MaterializationID && !r.outlived(keep, now, versions, at):
+	case (succeeded || oldest) && m.ID != r.Visible.MaterializationID && !r.outlived(keep, now, v, at):
 		return "", onlyLost
-	case at >= 0:
+	case succeeded, oldest:
 		return Superseded, wholly
 	case unseen && now.Sub(m.newest()) >= keep.Unseen:
 		if m.Marker.Key == "" && m.Blocked.Key == "" {
@@ -214,14 +215,36 @@ func (r *Rows) judge(keep Keep, now event.Time, versions []Success, m *Materiali
 	return "", nothing
 }
 
-// versions returns the successes and the visible version, newest first.
-func (r *Rows) versions() []Success {
-	versions := slices.Clone(r.Successes)
+// versions are the successes of a partition and its visible version.
+type versions struct {
+	list  []Success      // newest first
+	place map[string]int // the index of each materialization in list
+	// settled is the number of versions before and including the newest one that is settled. If none is settled, it is
+	// greater than any index in list.
+	settled int
+	// since holds the earliest time of the visible version and of the first n versions, for each n.
+	since []event.Time
+}
+
+// versions returns the versions of the partition.
+func (r *Rows) versions() *versions {
+	list := slices.Clone(r.Successes)
 	if r.Visible.MaterializationID != "" {
-		versions = append(versions, r.Visible)
+		list = append(list, r.Visible)
 	}
-	slices.SortFunc(versions, func(a, b Success) int { return b.compare(a) })
-	return slices.CompactFunc(versions, func(a, b Success) bool { return a.MaterializationID == b.MaterializationID })
+	slices.SortFunc(list, func(a, b Success) int { return b.compare(a) })
+	list = slices.CompactFunc(list, func(a, b Success) bool { return a.MaterializationID == b.MaterializationID })
+	v := &versions{list: list, place: make(map[string]int, len(list)), settled: len(list) + 1, since: []event.Time{r.Visible.At}}
+	for i, s := range list {
+		if _, has := v.place[s.MaterializationID]; !has {
+			v.place[s.MaterializationID] = i
+		}
+		if r.Settled > 0 && s.Seq <= r.Settled {
+			v.settled = min(v.settled, i+1)
+		}
+		v.since = append(v.since, min(v.since[i], s.At))
+	}
+	return v
 }
 
 // compare orders successes in the same way as the fold when it selects the visible version.
@@ -229,18 +252,13 @@ func (s Success) compare(other Success) int {
 	return cmp.Or(cmp.Compare(s.RunID, other.RunID), cmp.Compare(s.TaskKey, other.TaskKey))
 }
 
-// outlived reports whether versions[at] is superseded and no longer protected by keep. versions is sorted, newest
-// first.
-func (r *Rows) outlived(keep Keep, now event.Time, versions []Success, at int) bool {
-	if r.Visible.MaterializationID == "" || at < len(versions) && versions[at].compare(r.Visible) >= 0 {
+// outlived reports whether the version at an index of v.list is superseded and no longer protected by keep. The length
+// of the list stands for an older version.
+func (r *Rows) outlived(keep Keep, now event.Time, v *versions, at int) bool {
+	if r.Visible.MaterializationID == "" || at < len(v.list) && v.list[at].compare(r.Visible) >= 0 {
 		return false // not superseded
 	}
-	settled, since := false, r.Visible.At
-	for _, later := range versions[:at] {
-		settled = settled || r.Settled > 0 && later.Seq <= r.Settled
-		since = min(since, later.At)
-	}
-	return settled && (at >= keep.Versions || now.Sub(since) >= keep.For)
+	return at >= v.settled && (at >= keep.Versions || now.Sub(v.since[at]) >= keep.For)
 }
 
 // hiddenFor reports whether the visible version is hidden, and no longer protected by keep.

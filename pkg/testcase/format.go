@@ -28,7 +28,7 @@ func (d *Diff) String() string {
 	return d.Summary() + "\n" + t.String() + d.rest()
 }
 
-// Summary counts the differences in one line.
+// Summary returns the numbers of differences as one line of text.
 func (d *Diff) Summary() string {
 	if d.Moved != nil {
 		return fmt.Sprintf("the rows are in another order, from row %d on", d.Moved.Row)
@@ -52,7 +52,7 @@ func rows(n int, what string) string {
 	return fmt.Sprintf("%d %s rows", n, what)
 }
 
-// rest says how many rows the text omits.
+// rest returns a line with the number of rows that the text omits, or "".
 func (d *Diff) rest() string {
 	if more := max(0, len(d.Changed)-maxShownRows) + max(0, len(d.Missing)-maxShownRows) + max(0, len(d.Unexpected)-maxShownRows); more > 0 {
 		return "\n… and " + rows(more, "more")
@@ -78,7 +78,7 @@ func (t *diffTable) add(sign rune, texts []string) {
 	t.lines = append(t.lines, diffLine{sign, texts})
 }
 
-// change adds an expected row, the actual row, and marks below the fields that differ.
+// change adds an expected row, the actual row, and a line with marks below the fields that differ.
 func (t *diffTable) change(c Change) {
 	expected, actual, marks := make([]string, len(c.Differs)), make([]string, len(c.Differs)), make([]string, len(c.Differs))
 	for i, differs := range c.Differs {
@@ -96,8 +96,8 @@ func (t *diffTable) change(c Change) {
 	t.add(' ', marks)
 }
 
-// firstDifference returns the position of the character from which two texts are shown. This is the beginning, unless
-// the shortened texts would hide the difference. In that case it is a little before the difference.
+// firstDifference returns the position of the first character to show of two texts. It is 0, unless the shortened
+// texts would not show the difference. In that case, it is a few characters before the difference.
 func firstDifference(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	same := 0

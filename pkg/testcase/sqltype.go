@@ -26,7 +26,7 @@ type structField struct {
 	kind *sqlType
 }
 
-// parseType reads the name of a type, as DESCRIBE prints it.
+// parseType parses the name of a type, as DESCRIBE prints it.
 func parseType(text string) *sqlType {
 	t := &sqlType{text: strings.TrimSpace(text), size: -1}
 	inner, struc := strings.CutPrefix(t.text, "STRUCT(")
@@ -58,7 +58,8 @@ func parseType(text string) *sqlType {
 	return t
 }
 
-// arguments splits the arguments of a type, up to the closing parenthesis.
+// arguments splits the text after the opening parenthesis of a type into the type's arguments, up to the closing
+// parenthesis.
 func arguments(text string) (parts []string) {
 	depth, start := 0, 0
 	for i := 0; i < len(text); i++ {
@@ -94,7 +95,7 @@ func quotedEnd(text string) int {
 		if i+1 == len(text) || text[i+1] != text[0] {
 			return i + 1
 		}
-		i++ // a doubled quote
+		i++ // skip the second of two quotation marks
 	}
 	return len(text)
 }
@@ -123,7 +124,8 @@ func (v Value) fits(t *sqlType) bool {
 	return v.fitsScalar(t.text)
 }
 
-// spelled returns the list or the mapping that the text of the value represents, or the value itself.
+// spelled returns the list or the struct that the text of the value represents. For other values, it returns the
+// value itself.
 func (v Value) spelled() Value {
 	if v.Spelled != nil {
 		return *v.Spelled
@@ -169,7 +171,7 @@ var (
 	unitsText   = regexp.MustCompile(`\.[0-9]{6}[0-9]*[1-9]`)
 )
 
-// The numbers of decimals of a second that the time types store.
+// How many decimals of a second the time types store.
 const (
 	milliDecimals = 3
 	microDecimals = 6
@@ -181,8 +183,8 @@ var timeDecimals = map[string]int{
 	"TIMESTAMP WITH TIME ZONE": microDecimals, "TIME": microDecimals, "TIME_NS": nanoDecimals, "TIME WITH TIME ZONE": microDecimals,
 }
 
-// fitsScalar reports whether a type that is not nested can hold a scalar. It does not detect every scalar that does not
-// fit: DuckDB itself rejects the remaining ones, such as numbers that are too large.
+// fitsScalar reports whether a type that is not nested can hold a scalar. It returns true for some scalars that do
+// not fit, such as numbers that are too large, because DuckDB itself rejects them.
 func (v Value) fitsScalar(kind string) bool {
 	text := strings.TrimSpace(v.Text)
 	number := (v.Kind == Integer || v.Kind == Number || v.Kind == Text) && numberText.MatchString(text)
@@ -218,10 +220,11 @@ func (v Value) fitsScalar(kind string) bool {
 	return true
 }
 
-// maxExponent is the greatest exponent of a number whose digits are counted.
+// maxExponent is the greatest exponent of a number whose digits are counted. Numbers with greater exponents are
+// rejected.
 const maxExponent = 100
 
-// hasDigits reports whether a number has at most n digits after the point.
+// hasDigits reports whether a number has at most n digits after the decimal point.
 func hasDigits(text string, n int) bool {
 	if _, exponent, ok := strings.Cut(strings.ToLower(text), "e"); ok {
 		if size, err := strconv.Atoi(exponent); err != nil || size > maxExponent || size < -maxExponent {

@@ -1,6 +1,6 @@
-// Package testcase holds unit tests of queries as data: the rows that a query reads, and the rows
-// that it is expected to return. It compares rows and describes how they differ. It reads no files
-// and executes no SQL. This package is not a stable API.
+// Package testcase represents unit tests of queries as data: the rows that a query reads, and the rows that it is
+// expected to return. It compares rows and describes how they differ. It reads no files and executes no SQL. This
+// package is not a stable API.
 package testcase
 
 import (
@@ -11,8 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// Place is a position in a file of the project. Line and Column count from 1; a column counts
-// characters.
+// Place is a position in a file of the project. Line and Column count from 1. Column counts characters, not bytes.
 type Place struct {
 	File         string
 	Line, Column int
@@ -28,7 +27,7 @@ type Test struct {
 	Asset ids.AssetKey
 	// Partition is the partition that the query computes. It is empty for an unpartitioned asset.
 	Partition ids.Partition
-	// Period is the time of the partition; nil without a dimension of time.
+	// Period is the period of the partition. It is nil if the asset has no time dimension.
 	Period *plan.Period
 	// Vars are the values of all variables that the query reads.
 	Vars map[string]plan.Var
@@ -48,7 +47,7 @@ type Given struct {
 	SQLAt Place
 }
 
-// Row is one given or expected row. It has only the columns that the test file mentions.
+// Row is one given or expected row. It contains only the columns that the test file names.
 type Row struct {
 	At    Place
 	Cells []Cell
@@ -64,12 +63,12 @@ type Cell struct {
 // Expect is the expected result of a query: rows or an error.
 type Expect struct {
 	At Place
-	// Rows are the expected rows. All have the columns of the first row. Nil: the test expects an error, or only
-	// outcomes of checks.
+	// Rows are the expected rows. All rows have the columns of the first row. If Rows is nil, the test expects an error,
+	// or only outcomes of checks.
 	Rows []Row
 	// RowsAt is where the file lists the expected rows.
 	RowsAt Place
-	// Ordered says that the rows must come in this order.
+	// Ordered means that the query must return the rows in this order.
 	Ordered bool
 	// Error is a part of the message of the expected error.
 	Error string
@@ -90,7 +89,7 @@ type Status string
 // Outcomes of tests.
 const (
 	Passed Status = "passed"
-	// Failed means that the query did not return the expected rows, or failed.
+	// Failed means that the query did not return the expected rows, or that it failed.
 	Failed Status = "failed"
 	// Invalid means that the test itself is wrong, for example because it names an unknown column.
 	Invalid Status = "invalid"
@@ -100,11 +99,12 @@ const (
 type Result struct {
 	Test   *Test
 	Status Status
-	// At is the place of the problem of an invalid test; otherwise it is the place of the test.
+	// At is the place of the problem if the test is invalid, and the place of the test otherwise.
 	At Place
-	// Message says why the test did not pass, in one line or more. Suggestion says what to do.
+	// Message explains why the test did not pass, in one line or more. Suggestion tells the user what to do.
 	Message, Suggestion string
-	// Diff holds the rows that differ. It is nil if the rows are as declared, or if the test did not get that far.
+	// Diff contains the rows that differ. It is nil if the rows are as expected, or if the test ended before they were
+	// compared.
 	Diff *Diff
 	// Actual are the rows that the query returned, if Diff is set.
 	Actual *Actual
@@ -125,7 +125,7 @@ func (p *Problem) Error() string {
 	return text
 }
 
-// Cell returns the cell of a column, or nil. Names of columns are case-insensitive, as in SQL.
+// Cell returns the cell of a column, or nil if the row has none. Names of columns are case-insensitive, as in SQL.
 func (r *Row) Cell(name string) *Cell {
 	for i := range r.Cells {
 		if strings.EqualFold(r.Cells[i].Name, name) {

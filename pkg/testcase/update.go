@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Actual contains the rows that a query returned instead of the expected ones.
+// Actual contains the rows that a query returned, and that were not the expected ones.
 type Actual struct {
 	Columns []Column
 	Rows    [][]Field
 }
 
-// Arrange returns the rows of a result in the order in which a test should expect them. Unless the order matters, rows
-// that were already expected keep their places, and the other rows follow, sorted.
+// Arrange returns the rows of a result in the order in which a test should expect them. If ordered is false, rows
+// that the test already expects keep their order, and the other rows follow, sorted.
 func Arrange(columns []Column, expected, actual [][]Field, ordered bool) *Actual {
 	found := &Actual{Columns: columns}
 	if ordered {
@@ -63,7 +63,7 @@ var (
 	keywords = regexp.MustCompile(`(?i)^(null|true|false|yes|no|on|off|y|n)$`)
 )
 
-// yaml returns YAML from which a test reads the same value.
+// yaml returns the field as YAML that a test file can contain: the test then expects the same value.
 func (f Field) yaml(kind string) string {
 	switch number := kind == "DOUBLE" || kind == "FLOAT" || strings.HasPrefix(kind, "DECIMAL") || strings.HasSuffix(kind, "INT") || kind == "INTEGER"; {
 	case f.Null:
@@ -77,8 +77,8 @@ func (f Field) yaml(kind string) string {
 	return strconv.Quote(f.Text)
 }
 
-// Update returns the text of a test file in which the expected rows at a place are replaced by other rows. It keeps the
-// style of the list: in brackets, or one item per line. Comments between the rows are lost.
+// Update returns the text of a test file in which the expected rows at a place are replaced by other rows. It keeps
+// the style of the list: in brackets, or with one item per line. It does not keep comments between the rows.
 func Update(text string, at Place, actual *Actual) (string, error) {
 	lines := strings.SplitAfter(text, "\n")
 	if at.Line < 1 || at.Line > len(lines) {
@@ -116,7 +116,7 @@ func Update(text string, at Place, actual *Actual) (string, error) {
 	return "", errors.New("the rows are not a list that begins with [ or -")
 }
 
-// flowEnd returns the position after a list in brackets.
+// flowEnd returns the position after the list in brackets that begins at start.
 func flowEnd(text string, start int) (int, error) {
 	depth := 0
 	for i := start; i < len(text); i++ {
@@ -129,7 +129,7 @@ func flowEnd(text string, start int) (int, error) {
 			}
 		case '"', '\'':
 			if !strings.ContainsRune(" ,[{:\n", rune(text[i-1])) {
-				continue // this is an apostrophe within a text without quotes
+				continue // an apostrophe in a text without quotes
 			}
 			n := closingQuote(text[i:])
 			if n < 0 {
@@ -149,7 +149,7 @@ func flowEnd(text string, start int) (int, error) {
 	return 0, errors.New("the list of the rows is not closed")
 }
 
-// closingQuote returns the position of the quote that closes a text, or -1.
+// closingQuote returns the position of the quote that closes a quoted text, or -1 if the text is not closed.
 func closingQuote(text string) int {
 	for i := 1; i < len(text); i++ {
 		switch {
@@ -165,8 +165,8 @@ func closingQuote(text string) int {
 	return -1
 }
 
-// blockEnd returns the position after a list with one item per line. The lines of the list are its items and all lines
-// that are indented more. Blank lines and comments at the end do not belong to the list.
+// blockEnd returns the position after a list with one item per line. The lines of the list are its items and all
+// lines with greater indentation. Blank lines and comments at the end do not belong to the list.
 func blockEnd(lines []string, at Place) int {
 	last := at.Line // the number of lines up to the end of the list
 	for n := at.Line; n < len(lines); n++ {

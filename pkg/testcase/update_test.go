@@ -11,7 +11,7 @@ import (
 
 func field(text string) testcase.Field { return testcase.Field{Text: text} }
 
-// updated has rows with values that need care in YAML.
+// updated contains rows with values that can be misread in YAML.
 var updated = &testcase.Actual{
 	Columns: []testcase.Column{{"city", "VARCHAR"}, {"rain", "DECIMAL(3,1)"}, {"day", "DATE"}, {"wet", "BOOLEAN"}, {"n", "BIGINT"}},
 	Rows: [][]testcase.Field{

@@ -25,7 +25,7 @@ const (
 // without quotes.
 type Value struct {
 	Kind Kind
-	// Text is the value as SQL can read it, unless it is a list or a struct.
+	// Text is the value as a text that SQL can cast to its type. It is empty for a list or a struct.
 	Text string
 	// Items are the items of a list, or the fields of a struct in the order of Names.
 	Items []Value
@@ -58,7 +58,7 @@ func (v Value) String() string {
 	}
 }
 
-// SQL returns the value as an expression of a SQL type. If kind is empty, DuckDB infers the type.
+// SQL returns the value as a SQL expression of the type kind. If kind is empty, DuckDB infers the type.
 func (v Value) SQL(kind string) string {
 	if kind == "" {
 		return v.literal()
@@ -66,8 +66,8 @@ func (v Value) SQL(kind string) string {
 	return v.cast(parseType(kind))
 }
 
-// cast returns the value as an expression of a type. Every scalar is cast from its text, because casts from text are
-// exact for all types.
+// cast returns the value as a SQL expression of a type. It casts every scalar from its text, because casts from text
+// are exact for all types.
 func (v Value) cast(t *sqlType) string {
 	text := quote(v.Text)
 	switch {
@@ -81,7 +81,7 @@ func (v Value) cast(t *sqlType) string {
 	return "CAST(" + text + " AS " + t.text + ")"
 }
 
-// castItems returns a list or a struct whose items have their types.
+// castItems returns a list, a map or a struct as a SQL expression, in which each item has the type that t declares.
 func (v Value) castItems(t *sqlType) string {
 	items := make([]string, len(v.Items))
 	switch {
@@ -152,8 +152,8 @@ func timeType(text string) string {
 	}
 }
 
-// TypeOf returns the SQL type of a column whose type is not known, from its values. It is empty if
-// DuckDB has to infer the type, because the values are lists, structs, or all NULL.
+// TypeOf infers the SQL type of a column from its values. The type is empty if DuckDB must infer it, because the
+// values are lists, structs, or all NULL.
 func TypeOf(values []Value) string {
 	kind := ""
 	for i := range values {

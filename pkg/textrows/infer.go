@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Type infers the type of a column from all of its values. The zero value has seen no value.
+// Type infers the type of a column from all values of the column. The zero value of Type is ready for use.
 type Type struct {
 	seen   bool
 	failed [candidates]bool
@@ -53,8 +53,8 @@ func (t *Type) Add(v Value) {
 	}
 }
 
-// fits returns which candidate types can represent a value exactly. It does not test candidates
-// that have failed already.
+// fits reports, for each candidate type, whether it can represent a value exactly. It need not test candidates that
+// have already failed.
 func (v Value) fits(failed *[candidates]bool) (fits [candidates]bool) {
 	switch v.Kind {
 	case Bool:
@@ -72,7 +72,7 @@ func (v Value) fits(failed *[candidates]bool) (fits [candidates]bool) {
 		if !failed[date] || !failed[timestamp] || !failed[timestamptz] {
 			v.time(&fits)
 		}
-	case Null, Nested: // no candidate: see Add and Name
+	case Null, Nested: // Add skips Null; no candidate fits Nested
 	}
 	return fits
 }
@@ -98,7 +98,7 @@ func (v Value) number(fits *[candidates]bool) {
 	fits[double] = len(v.Text) <= exact && !strings.ContainsAny(v.Text, "eE") || isDouble(v.Text)
 }
 
-// isDouble reports whether a floating-point number keeps all digits of a number.
+// isDouble reports whether a DOUBLE keeps all digits of a number.
 func isDouble(text string) bool {
 	f, err := strconv.ParseFloat(text, 64)
 	return err == nil && digits(strconv.FormatFloat(f, 'e', -1, 64)) == digits(text)

@@ -1,10 +1,9 @@
-// Package textrows reads rows from CSV and JSON, and finds types that hold all of their values
-// exactly. It is pure: it reads from an [io.Reader] and stores nothing. This package is not a stable
-// API.
+// Package textrows reads rows from CSV and JSON, and infers column types that represent all of their values exactly.
+// It is pure: it reads from an [io.Reader] and stores nothing. This package is not a stable API.
 //
-// The package is stricter than most readers, because the text is the only schema of a task that writes text. Each of
-// these is an error that names the line: a line with another number of fields, a stray quote, a name that occurs
-// twice, and text that is not UTF-8.
+// The package is stricter than most readers, because the text is the only schema of a task that writes text. The
+// following are errors, which name the line: a line with a different number of fields, a stray quote, a name that
+// occurs twice, and text that is not UTF-8.
 package textrows
 
 import (
@@ -38,7 +37,8 @@ var endings = map[string][]string{CSV: {".csv", ".tsv"}, JSON: {".json"}, NDJSON
 // Endings returns the endings of the names of files of a format, without compression.
 func Endings(format string) []string { return endings[format] }
 
-// FormatOf returns the format that the ending of a file name stands for, or "".
+// FormatOf returns the format of a file according to the ending of its name. It returns "" if no format has this
+// ending.
 func FormatOf(name string) string {
 	plain, gz := strings.CutSuffix(name, ".gz")
 	if !gz {
@@ -52,7 +52,7 @@ func FormatOf(name string) string {
 	return ""
 }
 
-// FormatsOf returns the formats that the endings of file names stand for, sorted.
+// FormatsOf returns the formats of files according to the endings of their names, sorted and without duplicates.
 func FormatsOf(names []string) (found []string) {
 	for _, name := range names {
 		if format := FormatOf(name); format != "" && !slices.Contains(found, format) {
@@ -63,13 +63,13 @@ func FormatsOf(names []string) (found []string) {
 	return found
 }
 
-// maxRecord limits the size of a line of CSV or of a JSON object, in bytes.
+// maxRecord is the maximum size of a line of CSV or of a JSON object, in bytes.
 const maxRecord = 16 << 20
 
-// Options describe a file.
+// Options describe how a file is written.
 type Options struct {
 	Format string
-	// Delimiter separates fields of CSV; 0: a comma.
+	// Delimiter separates fields of CSV. 0 means a comma.
 	Delimiter rune
 	// NoHeader means that the first line of CSV is a row. Its columns are column0, column1, ….
 	NoHeader bool
@@ -104,8 +104,8 @@ type Row struct {
 	Values []Value
 }
 
-// Read calls emit with each row of a file. The row is valid until emit returns. header is called with
-// the names in the header of CSV, before the rows.
+// Read calls emit with each row of a file. The row is valid only until emit returns. For CSV, Read first calls header
+// with the names of the columns.
 func Read(r io.Reader, o Options, header func(names []string), emit func(*Row) error) error {
 	switch o.Format {
 	case CSV:
@@ -118,7 +118,7 @@ func Read(r io.Reader, o Options, header func(names []string), emit func(*Row) e
 	return fmt.Errorf("unknown format %q", o.Format)
 }
 
-// meter limits the bytes that are read for one record.
+// meter limits how many bytes are read for one record.
 type meter struct {
 	from io.Reader
 	left int
@@ -189,7 +189,7 @@ func readCSV(from io.Reader, o Options, header func([]string), emit func(*Row) e
 
 const byteOrderMark = "\ufeff"
 
-// csvError describes an error of the CSV reader.
+// csvError returns an error of the CSV reader in a form that users understand.
 func csvError(err error, names []string) error {
 	var at *csv.ParseError
 	switch {
@@ -207,7 +207,7 @@ func csvError(err error, names []string) error {
 	return fmt.Errorf("line %d: %w", at.Line, at.Err)
 }
 
-// names returns the names of the columns of CSV.
+// names returns the names of the columns of CSV. none means that the file has no header.
 func names(fields []string, none bool) ([]string, error) {
 	found := make([]string, len(fields))
 	seen := map[string]bool{}

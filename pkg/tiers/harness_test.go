@@ -56,7 +56,7 @@ func newFixture(t *testing.T, options tiers.Options) *fixture {
 
 func (f *fixture) now() time.Time { return f.Now }
 
-// open loads the newest revision, like a new process.
+// open loads the newest revision, as a new process does.
 func (f *fixture) open() {
 	f.t.Helper()
 	store := faultblob.New(f.blobs, func(op faultblob.Op, key string) faultblob.Fault {
@@ -114,7 +114,7 @@ func (f *fixture) verify() {
 	require.Empty(f.t, state.Diff(f.State, f.load().State, 5), "revision %d", f.manifest.Revision)
 }
 
-// fold folds payloads and publishes. It does not check the whole state, which may be large.
+// fold folds payloads and publishes a revision. It does not call verify, because the state may be large.
 func (f *fixture) fold(payloads ...event.Payload) {
 	f.t.Helper()
 	f.Pass(time.Millisecond)
@@ -122,7 +122,7 @@ func (f *fixture) fold(payloads ...event.Payload) {
 	f.publish()
 }
 
-// run triggers a run and publishes.
+// run triggers a run and publishes a revision.
 func (f *fixture) run(defs ...event.TaskDef) string {
 	f.t.Helper()
 	var p event.RunTriggered
@@ -138,7 +138,8 @@ func (f *fixture) endedRun() string {
 	return run
 }
 
-// rebase adds runs until two new bases are published: the first base may contain an earlier state.
+// rebase adds runs until two new bases are published. One base is not enough, because it may contain an earlier
+// state.
 func (f *fixture) rebase() {
 	f.t.Helper()
 	bases := map[string]bool{f.manifest.BaseSnapshot.ID: true}
@@ -151,7 +152,8 @@ func (f *fixture) rebase() {
 	f.t.Fatal("no new base was published")
 }
 
-// counts counts operations from now on. Operations may run in parallel.
+// counts returns a counter of the operations that begin after the call and that counted accepts. Operations may run
+// in parallel.
 func (f *fixture) counts(counted func(op faultblob.Op, key string) bool) *atomic.Int64 {
 	var n atomic.Int64
 	f.hook = func(op faultblob.Op, key string) faultblob.Fault {

@@ -11,9 +11,8 @@ import (
 )
 
 // moveToHistory adds closed rows to history. It drops the rows of runs below from. For each table
-// with new rows it stores segments and a new index, which replaces the index that m names. It
-// returns the indexes, with a zero index for a table that has no rows left, and all files that it
-// has created.
+// with new rows it stores segments and a new index, which replaces the index that m names. It returns the new indexes
+// and all files that it has created. If a table has no rows left in history, its index is zero.
 func (cfg *Config) moveToHistory(
 	ctx context.Context, m *manifest.Manifest, closed *state.Rows, from string,
 ) (indexes map[string]manifest.File, made []manifest.File, err error) {
@@ -27,7 +26,7 @@ func (cfg *Config) moveToHistory(
 			return nil, nil, err
 		}
 	}
-	for chunk := range closed.KeptFrom(from).Chunks(cfg.MaxSegment) { // one at a time, to limit memory
+	for chunk := range closed.KeptFrom(from).Chunks(cfg.MaxSegment) { // one chunk at a time, to limit memory
 		files, err := cfg.Codec.Encode(chunk)
 		if err != nil {
 			return nil, nil, err
@@ -66,7 +65,7 @@ func (cfg *Config) moveToHistory(
 	return indexes, made, nil
 }
 
-// dropExpired returns, for each table with expired segments, the segments that are kept.
+// dropExpired returns, for each table with expired segments, its other segments.
 func (cfg *Config) dropExpired(ctx context.Context, m *manifest.Manifest, from string) (map[string][]manifest.File, error) {
 	left := map[string][]manifest.File{}
 	for _, table := range slices.Sorted(maps.Keys(m.History)) {
@@ -85,9 +84,8 @@ func (cfg *Config) dropExpired(ctx context.Context, m *manifest.Manifest, from s
 	return left, nil
 }
 
-// extend stores a file as a segment after the known segments of its table, and returns the known
-// segments that stay. Small segments at the end are merged with the file, unless one of them is
-// damaged.
+// extend stores a file as a segment after the known segments of its table, and returns the known segments that are
+// not merged with it. Small segments at the end are merged with the file, unless one of them is damaged.
 func (cfg *Config) extend(
 	ctx context.Context, f snapshot.File, known []manifest.File, from string,
 ) (kept []manifest.File, segment manifest.File, err error) {
@@ -101,8 +99,8 @@ func (cfg *Config) extend(
 			return nil, segment, err
 		}
 	}
-	// Each segment has its own id: files that share an id are collected together, and segments
-	// are replaced at different times.
+	// Each segment needs an id of its own: collectors delete files that share an id together, and segments are replaced
+	// at different times.
 	segment = f.Named(cfg.Domain, manifest.TierHistory, cfg.IDs.New())
 	return kept, segment, cfg.create(ctx, segment.Key, f.Data)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// eager closes runs as early as possible: every publish makes a base.
+// eager makes every publish start a base, so that runs move to history as early as possible.
 var eager = tiers.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1, KeepEntries: time.Hour}
 
 // The closed rows of one base become several segments.
@@ -22,7 +22,7 @@ func TestHistoryInSeveralSegmentsKeepsAllRows(t *testing.T) {
 	options.MaxSegment = 3
 	f := newFixture(t, options)
 	runs := map[string]*state.State{}
-	for range 3 { // later segments are added to those of the previous base
+	for range 3 { // each base adds segments to those of the previous base
 		for range 10 {
 			run := f.endedRun()
 			runs[run] = state.New(foldtest.Domain)
@@ -42,7 +42,8 @@ func TestHistoryInSeveralSegmentsKeepsAllRows(t *testing.T) {
 	f.verify()
 }
 
-// Manifests stay small, because they do not contain the index, and because segments of similar size are merged.
+// Manifests stay small, because they do not contain the index of history, and because segments of similar size are
+// merged.
 func TestHistoryGrowthKeepsManifestsSmall(t *testing.T) {
 	f := newFixture(t, eager)
 	for i := range 60 {
@@ -81,7 +82,7 @@ func TestExpiredTableHasNoHistoryIndex(t *testing.T) {
 	f.verify()
 }
 
-// This test fails if bases are written repeatedly but never published while the index is missing.
+// While an index of history is missing, new bases must still be published, and not only written.
 func TestLostIndexDoesNotBlockBases(t *testing.T) {
 	f := newFixture(t, eager)
 	f.endedRun()
@@ -91,7 +92,7 @@ func TestLostIndexDoesNotBlockBases(t *testing.T) {
 	f.endedRun()
 	base := f.manifest.BaseSnapshot.ID
 	require.NoError(t, f.blobs.Delete(t.Context(), f.manifest.History["runs"].Key))
-	f.open() // the live state loads without the index
+	f.open() // the live state can be loaded without the index
 	for range 10 {
 		f.endedRun()
 		f.Pass(state.ClosedAfter)

@@ -14,13 +14,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// merge writes deltas, or the whole state, to files, concurrently with folding. A later manifest includes the result
-// if it still contains everything that was merged. The result then replaces the merged deltas or, for the whole
-// state, the base and all deltas up to source. Otherwise the result is dropped.
+// merge writes several deltas, or the whole state, to new files, concurrently with folding. If a later manifest still
+// contains everything that was merged, it includes the result. The result then replaces the merged deltas or, if the
+// whole state was written, the base and all deltas up to source. If the manifest no longer contains everything, the
+// result is dropped.
 type merge struct {
 	job
 	source *manifest.Manifest // the current manifest when the merge began
-	id     string             // id of the result, which the names of its files contain
+	id     string             // the id of the result, which is part of the names of its files
 	cached rowCache           // row cache of source
 
 	result atomic.Pointer[merged]
@@ -31,12 +32,12 @@ type merge struct {
 type merged struct {
 	manifest.Delta
 
-	rows *state.Rows // rows of an L0 delta that is small enough to be cached; else nil
+	rows *state.Rows // the rows of an L0 delta, if they are few enough to be cached
 
-	// The history cutoff of a base, and the new indexes of history.
+	// The history cutoff of a base, and the new indexes of history. They are set only for a base.
 	cutoff  state.Cutoff
 	history map[string]manifest.File
-	files   []manifest.File // new files of history
+	files   []manifest.File // the new files of history
 }
 
 // start starts a merge. st is the state as of the current manifest.
@@ -52,7 +53,7 @@ func (t *Tiers) start(ctx context.Context, j job, st *state.State) {
 	t.running.Go(func() {
 		defer r.done.Store(true)
 		err := t.merge(ctx, r, whole)
-		if err == nil || ctx.Err() != nil { // no warning, because the process is ending
+		if err == nil || ctx.Err() != nil { // if ctx has ended, the process is ending
 			return
 		}
 		t.cfg.Logger.WarnContext(ctx, "merging state files failed; it is retried later",
@@ -81,7 +82,7 @@ func (t *Tiers) merge(ctx context.Context, r *merge, whole *state.State) error {
 	return nil
 }
 
-// rebase writes a base of the live rows and moves closed rows to history.
+// rebase writes the live rows as a base, and moves closed rows to history.
 func (cfg *Config) rebase(ctx context.Context, r *merge, whole *state.State) error {
 	result := &merged{cutoff: cfg.cutoff(r.source)}
 	if result.cutoff.Entries != "" {
@@ -119,18 +120,18 @@ func (r *merge) through() int64 {
 func (r *merge) pending(m *manifest.Manifest) bool { return !r.done.Load() || r.ready(m) }
 
 // ready reports whether m can include the result: the merge has finished, m contains the deltas
-// that the result replaces, and no file of the result is below the floor of m, where it may have
-// been collected.
+// that the result replaces, and no file of the result is below the orphan floor of m, because a collector may have
+// deleted such a file.
 func (r *merge) ready(m *manifest.Manifest) bool {
 	result := r.result.Load()
 	if result == nil || m == nil || m.Timeline != r.source.Timeline ||
 		!manifest.NamedFrom(m.OrphanFloor, slices.Concat(result.Files, result.files)) {
 		return false
 	}
-	if r.tier == manifest.TierBase { // another base may have moved other rows to history
+	if r.tier == manifest.TierBase { // another base may have moved rows to history
 		return m.BaseSnapshot.ID == r.source.BaseSnapshot.ID && r.through() <= m.Revision
 	}
-	// A base may have replaced the older parts meanwhile.
+	// During the merge, a base may have replaced the older parts.
 	last := r.parts[len(r.parts)-1]
 	for _, part := range r.parts {
 		named := slices.ContainsFunc(slices.Concat(m.L1, m.L0), func(d manifest.Delta) bool { return d.ID == part.ID })
@@ -141,7 +142,7 @@ func (r *merge) ready(m *manifest.Manifest) bool {
 	return true
 }
 
-// apply changes m to contain the result of a merge that is ready.
+// apply changes m so that it contains the result of the merge, which must be ready.
 func (r *merge) apply(m *manifest.Manifest, now event.Time) {
 	result := r.result.Load()
 	if r.tier == manifest.TierBase {
@@ -183,8 +184,8 @@ func (cfg *Config) write(ctx context.Context, id string, rows *state.Rows, tier 
 	return cfg.store(ctx, id, files, tier)
 }
 
-// store stores one file for each table, in parallel. The id must be new: a write whose response was
-// lost is repeated under another id, and nothing refers to the files of the first attempt.
+// store stores one file for each table, in parallel. The id must be new: if the response to a write is lost, the
+// write is repeated under another id, and nothing refers to the files of the first attempt.
 func (cfg *Config) store(ctx context.Context, id string, files []snapshot.File, tier string) (manifest.Delta, error) {
 	d := manifest.Delta{ID: id, Files: make([]manifest.File, len(files))}
 	g, gctx := errgroup.WithContext(ctx)

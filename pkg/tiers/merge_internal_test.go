@@ -24,7 +24,7 @@ func of(l1, l0 []manifest.Delta) *manifest.Manifest {
 	}
 }
 
-// finished returns a merge with a result, whose files are named like the result.
+// finished returns a merge that has finished. The names of its files contain its id.
 func finished(tier, id string, parts ...manifest.Delta) *merge {
 	source := of(nil, nil)
 	source.Revision = 7

@@ -11,13 +11,13 @@ import (
 
 const partitions = "partition_status"
 
-// page stores rows of partition_status, sorted by key, as a sorted run after the known ones. It merges
-// them with the last runs that are not much larger, unless one of these runs has a damaged file. It
-// returns the files of all runs, and the files that it has created.
+// page stores rows of partition_status, which are sorted by key, as a sorted run after the known ones. It merges them
+// with the last sorted runs that are not much larger, unless one of these has a damaged file. It returns the files of
+// all sorted runs, and the files that it has created.
 //
-// A merged run is at least 1.5 times as large as each of its parts, so a row is rewritten a logarithmic number of
-// times. Each run is more than twice as large as all runs after it together, unless a file is damaged. So superseded
-// versions take less space than the largest run.
+// A merged sorted run is at least 1.5 times as large as each of its parts, so a row is rewritten a logarithmic number
+// of times. Unless a file is damaged, each sorted run is more than twice as large as all sorted runs after it
+// together. So superseded versions take less space than the largest run.
 func (cfg *Config) page(ctx context.Context, m *manifest.Manifest, rows []*state.Partition) (files, made []manifest.File, err error) {
 	var known []manifest.File
 	if index, ok := m.History[partitions]; ok {
@@ -35,7 +35,8 @@ func (cfg *Config) page(ctx context.Context, m *manifest.Manifest, rows []*state
 	return slices.Concat(slices.Concat(runs[:from]...), made), made, err
 }
 
-// writeRun merges runs with newer rows and writes a new run. It holds one file of each run in memory.
+// writeRun merges sorted runs with newer rows, and writes a new sorted run. It needs memory for one file of each
+// sorted run.
 func (cfg *Config) writeRun(ctx context.Context, runs [][]manifest.File, newer []*state.Partition) (made []manifest.File, err error) {
 	size := min(cfg.MaxSegment, state.PageRows)
 	var page []*state.Partition

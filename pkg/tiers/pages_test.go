@@ -29,7 +29,7 @@ func (f *fixture) materialize(names ...string) string {
 	return run
 }
 
-// age makes everything so old that bases move it to history.
+// age makes all runs and partitions so old that bases move them to history.
 func (f *fixture) age() {
 	f.t.Helper()
 	f.Pass(eager.KeepEntries + 2*state.MaxRunAge)
@@ -41,7 +41,7 @@ func (f *fixture) live(name string) *state.Partition {
 	return f.State.Partitions.Get(state.Key2{A: "test/" + name})
 }
 
-// runs returns the runs of all partitions by asset, live and in history.
+// runs maps each asset to the run of its output. The rows may be live or in history.
 func (f *fixture) runs() map[string]string {
 	f.t.Helper()
 	snap, found := f.load(), map[string]string{}
@@ -59,7 +59,7 @@ func (f *fixture) runs() map[string]string {
 		}
 		found[strings.TrimPrefix(row.AssetKey, "test/")] = row.RunID
 	}
-	delete(found, "a") // rebase adds the runs of asset a
+	delete(found, "a") // rebase materializes asset a
 	return found
 }
 
@@ -83,7 +83,7 @@ func TestI20OldPartitionsAreInHistoryOnly(t *testing.T) {
 	require.LessOrEqual(t, f.manifest.History["partition_status"].Rows, int64(8), "superseded versions are merged away")
 }
 
-// Each file has at most MaxSegment rows, and a look-up opens one file of each run.
+// Each file has at most MaxSegment rows, and a look-up opens one file of each sorted run.
 func TestPartitionsInSeveralFiles(t *testing.T) {
 	options := eager
 	options.MaxSegment = 2
@@ -116,7 +116,8 @@ func TestPartitionsInSeveralFiles(t *testing.T) {
 	f.verify()
 }
 
-// This test fails if a row leaves the live state although an earlier run may still report: the late report would win.
+// A row must stay in the live state while an earlier run may still report. If the row left the live state, the late
+// report would replace it.
 func TestI20PartitionStaysWhileEarlierTaskRuns(t *testing.T) {
 	f := newFixture(t, eager)
 	early := f.run(foldtest.Task("x"))

@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	// rowBytes is the approximate length of a row as JSON.
+	// rowBytes is the approximate size of a row as JSON, in bytes.
 	rowBytes = 400
-	// taskBytes is the approximate memory of an ended task with all its rows. baseDue uses it to convert MinBase to a
-	// number of tasks.
+	// taskBytes is the approximate memory of all rows of an ended task, in bytes. baseDue uses it to convert MinBase to
+	// a number of tasks.
 	taskBytes = 3000
-	// inlineSlack limits the inline rows of a manifest until a merge has written them to files. If the rows of a new
-	// delta would exceed inlineSlack times MaxInline bytes together with the other inline rows, the delta is stored in
-	// files.
+	// inlineSlack limits the inline rows of a manifest while a merge writes them to files. If these rows and the rows of
+	// a new delta together exceed inlineSlack times MaxInline bytes, the new delta is stored in files.
 	inlineSlack = 4
-	// smallShare decides whether the newest delta stays inline: it does if it has at most 1/smallShare of the bytes of
-	// the inline rows.
+	// smallShare decides whether the newest delta stays inline: it stays inline if it has at most 1/smallShare of the
+	// bytes of all inline rows.
 	smallShare = 8
 	// fanIn is the minimum number of L1 deltas that a merge includes. If there are more than maxL1, it includes all of
 	// them.

@@ -22,8 +22,8 @@ const (
 	// smallShare decides whether the newest delta stays inline: it stays inline if it has at most 1/smallShare of the
 	// bytes of all inline rows.
 	smallShare = 8
-	// fanIn is the minimum number of L1 deltas that a merge includes. If there are more than maxL1, it includes all of
-	// them.
+	// fanIn is the minimum number of L1 deltas that a merge includes. If a manifest has more than maxL1, the merge
+	// includes all of them.
 	fanIn, maxL1 = 4, 64
 	// manyDeltas is the number of deltas above which a new base is written. It is far more than
 	// usual, and far less than a manifest may contain.
@@ -32,24 +32,24 @@ const (
 
 // job describes a merge of deltas, or of the whole state for a base.
 type job struct {
-	tier  string           // tier of the result
-	parts []manifest.Delta // deltas that the result replaces, oldest first; none for a base
+	tier  string           // the tier of the result
+	parts []manifest.Delta // the deltas that the result replaces, oldest first; empty for a base
 }
 
 func contains(jobs []job, tier string) bool {
 	return slices.ContainsFunc(jobs, func(j job) bool { return j.tier == tier })
 }
 
-// due returns the merges that a manifest needs besides the running ones. tasks is the number of tasks in memory.
-// unmergeable means that deltas cannot be merged. In that case, a base is due: it is written from memory, so damaged
-// files of the current state do not matter.
+// due returns the merges that a manifest needs in addition to the running ones. tasks is the number of tasks in
+// memory. unmergeable means that deltas cannot be merged. In that case, a base is due: because it is written from
+// memory, damaged files of deltas do not prevent it.
 func (o *Options) due(m *manifest.Manifest, running []job, tasks int, unmergeable bool) (due []job) {
 	if !contains(running, manifest.TierL1) && !contains(running, manifest.TierBase) {
 		switch _, files := manifest.SplitInline(m.L0); {
 		case unmergeable || o.baseDue(m, tasks):
 			due = append(due, job{tier: manifest.TierBase})
 		case len(files) >= o.MaxDeltas && !contains(running, manifest.TierL0):
-			last := files[len(files)-1].ID // inline deltas between these files are also merged
+			last := files[len(files)-1].ID // includes the inline deltas between these files
 			due = append(due, job{manifest.TierL1, intoL1(m.L1, through(m.L0, last))})
 		}
 	}
@@ -65,7 +65,7 @@ func (o *Options) due(m *manifest.Manifest, running []job, tasks int, unmergeabl
 	return due
 }
 
-// through returns the deltas up to the delta with a given id; none if there is no such delta.
+// through returns the deltas up to the delta with a given id. If no delta has this id, it returns no deltas.
 func through(deltas []manifest.Delta, id string) []manifest.Delta {
 	return deltas[:slices.IndexFunc(deltas, func(d manifest.Delta) bool { return d.ID == id })+1]
 }
@@ -106,12 +106,12 @@ func inlineBytes(deltas []manifest.Delta) int64 {
 	return size
 }
 
-// firstInline returns the first run of adjacent inline deltas. A merge must not skip a delta in
-// between: its result replaces its parts at one position, so that newer rows stay newer.
+// firstInline returns the first sequence of adjacent inline deltas. A merge must not skip a delta between its parts,
+// because its result takes one position in the list, and newer rows must stay newer.
 //
-// The newest delta of a manifest stays inline if it is small. Rows that change with each publish, as the row of a
-// run does, are in the newest delta alone ([Tiers.dropOverwritten]). A merge would write such a row to a file of
-// its own, and the next publish would overwrite it.
+// The newest delta of a manifest stays inline if it is small. A row that changes with each publish, as the row of a
+// run does, is only in the newest delta ([Tiers.dropOverwritten]). A merge would write this row to a file, although
+// the next publish overwrites it.
 func firstInline(l0 []manifest.Delta) []manifest.Delta {
 	l0 = l0[slices.IndexFunc(l0, manifest.Delta.IsInline):]
 	if end := slices.IndexFunc(l0, func(d manifest.Delta) bool { return !d.IsInline() }); end >= 0 {
@@ -123,8 +123,8 @@ func firstInline(l0 []manifest.Delta) []manifest.Delta {
 	return l0
 }
 
-// intoL1 returns the deltas to merge into one L1 delta. These are the deltas of l0, and the last
-// deltas of l1 if at least fanIn of them are no larger than everything that follows them.
+// intoL1 returns the deltas to merge into one L1 delta. These are the deltas in l0, and the last deltas in l1 if at
+// least fanIn of them are not larger than everything after them.
 func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
 	size := int64(0)
 	for _, d := range l0 {
@@ -147,8 +147,9 @@ func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
 	}
 }
 
-// cutoff returns the history cutoff of a base of a manifest's state. Rows never return from history. So all entries
-// below the cutoff must be older than those that listings still look for, and a cutoff is never below the previous one.
+// cutoff returns the history cutoff for a new base of a manifest's state. Rows never return from history to the live
+// state. So all entries below the cutoff must be older than those that listings still look for, and the cutoff must
+// not be less than the previous one.
 func (o *Options) cutoff(m *manifest.Manifest) state.Cutoff {
 	before := snapshot.CutoffOf(m)
 	if m.FoldTime == 0 {
@@ -156,7 +157,7 @@ func (o *Options) cutoff(m *manifest.Manifest) state.Cutoff {
 	}
 	entries := min(ids.AtTime(m.FoldTime.Add(-o.KeepEntries).Time()), m.Watermarks.CompleteThrough)
 	// Events that are not folded yet are newer than CompleteThrough, and a clock that is far ahead does not raise
-	// CompleteThrough. So every run below the cutoff is really that old.
+	// CompleteThrough. So every run below the cutoff is really older than KeepRuns.
 	runs := ids.AtTime(min(m.FoldTime, event.At(ids.Time(m.Watermarks.CompleteThrough))).Add(-o.KeepRuns).Time())
 	return state.Cutoff{
 		Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries), Runs: max(before.Runs, runs), Partitions: before.Partitions,

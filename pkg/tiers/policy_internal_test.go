@@ -28,7 +28,7 @@ func idsOf(deltas []manifest.Delta) (found string) {
 	return found
 }
 
-// described returns jobs as text: the tier and the deltas of each.
+// described returns each job as text: its tier and its deltas.
 func described(jobs []job) (found []string) {
 	for _, j := range jobs {
 		found = append(found, j.tier+" "+idsOf(j.parts))

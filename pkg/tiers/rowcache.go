@@ -9,12 +9,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxCachedRows is the maximum number of rows of a cached delta. Caching saves most for small deltas, because a reader
-// of a delta reads six files, whatever they contain.
+// maxCachedRows is the maximum number of rows of a cached delta. Caching saves most for small deltas, because reading
+// a delta takes six requests, one for each file, however small the files are.
 const maxCachedRows = 4000
 
-// rowCache holds the rows of deltas that a manifest names, by the id of the delta. It contains small L0 deltas that
-// this process has made. They are few, because they soon merge into an L1 delta.
+// rowCache maps the ids of deltas that a manifest names to their rows. It contains small L0 deltas that this process
+// has made. They are few, because they are soon merged into an L1 delta.
 type rowCache map[string]*state.Rows
 
 func (h rowCache) add(id string, rows *state.Rows) {
@@ -26,7 +26,7 @@ func (h rowCache) add(id string, rows *state.Rows) {
 // dropOverwritten drops from the inline deltas of next every row that its newest delta overwrites, and returns the
 // row cache of next. Every reader of these deltas also reads the newest one, so no reader misses the dropped rows.
 // The row of a run changes with each of its tasks, and each task's row changes several times. So most inline rows of
-// a run are outdated. When they are dropped, inline deltas are written to files a third as often.
+// a run are outdated. Because they are dropped, inline deltas are written to files only a third as often.
 func (t *Tiers) dropOverwritten(next *manifest.Manifest, c *Change) (rowCache, error) {
 	cached := rowCache{}
 	for i := range next.L0 {
@@ -46,8 +46,8 @@ func (t *Tiers) dropOverwritten(next *manifest.Manifest, c *Change) (rowCache, e
 	return cached, nil
 }
 
-// rowsOf returns the rows of a delta of the current manifest or of a finished merge, or nil if they
-// are not cached.
+// rowsOf returns the cached rows of a delta, which belongs to the current manifest or is the result of a merge. It
+// returns nil if the rows are not cached.
 func (t *Tiers) rowsOf(id string) *state.Rows {
 	if rows := t.cached[id]; rows != nil {
 		return rows
@@ -60,8 +60,8 @@ func (t *Tiers) rowsOf(id string) *state.Rows {
 	return nil
 }
 
-// without removes from a delta the rows that newer rows overwrite, and returns the remaining rows. It never empties a
-// delta, because the delta records that its revision existed.
+// without removes from a delta the rows that newer rows overwrite, and returns the remaining rows. If all rows are
+// overwritten, it keeps them all, because the delta records that its revision existed.
 func (cfg *Config) without(d *manifest.Delta, rows, others *state.Rows) (*state.Rows, error) {
 	kept := rows.Without(others)
 	if n := kept.Len(); n == rows.Len() || n == 0 {
@@ -72,7 +72,7 @@ func (cfg *Config) without(d *manifest.Delta, rows, others *state.Rows) (*state.
 	return kept, err
 }
 
-// load returns the merged rows of the parts of a merge. It reads the rows of those parts that were not cached when
+// load returns the merged rows of the parts of a merge. It reads from the store only parts that were not cached when
 // the merge began.
 func (cfg *Config) load(ctx context.Context, r *merge) (*state.Rows, error) {
 	var stored []manifest.Delta

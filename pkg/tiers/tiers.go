@@ -32,8 +32,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// KeepRuns is how long runs are kept by default: a year and a month, so that a run can be compared with the run of a
-// year earlier.
+// KeepRuns is how long runs are kept by default: a year and a month, so that a run can be compared with the run a
+// year before it.
 const KeepRuns = 400 * 24 * time.Hour
 
 // MinKeepRuns is the minimum of [Options.KeepRuns]: a run key refers to its run for this long.
@@ -43,27 +43,27 @@ const (
 	maxDeltas = 16
 	maxInline = 64 << 10
 	minBase   = 8 << 20
-	// keepEntries is how long the live state records entries: as long as it contains ended runs.
-	// Older entries are recognized by their names.
+	// keepEntries is how long the live state records entries: as long as it contains ended runs. Older entries need no
+	// rows there, because their names are below the cutoff.
 	keepEntries = state.ClosedAfter
 )
 
 // Options are the limits of tiers. The zero value selects the defaults.
 type Options struct {
-	// MaxDeltas is the number of L0 deltas in files at which these deltas are merged into one L1 delta; 0: 16.
+	// MaxDeltas is the number of L0 deltas in files at which these deltas are merged into one L1 delta. 0 means 16.
 	MaxDeltas int
-	// MaxInline is how many bytes of rows a manifest contains before they are written to files; 0:
-	// 64 KiB, negative: none.
+	// MaxInline is how many bytes of rows a manifest may contain before they are written to files. 0 means 64 KiB; a
+	// negative value means no bytes.
 	MaxInline int64
-	// MinBase is the minimum size of deltas, in bytes, that makes a new base worthwhile; 0: 8 MiB.
+	// MinBase is the minimum size of deltas, in bytes, for which a new base is written. 0 means 8 MiB.
 	MinBase int64
-	// MaxSegment is the maximum number of rows that are encoded at once as a history segment; 0:
+	// MaxSegment is the maximum number of rows that are encoded at once as a history segment. 0 means
 	// [snapshot.MaxSegment].
 	MaxSegment int
-	// KeepEntries is how long the live state records a ledger entry; 0: 15 minutes. It records the entry for longer if
-	// listings are not complete up to the entry.
+	// KeepEntries is how long the live state records a ledger entry. 0 means 15 minutes. If listings are not complete up
+	// to the entry, the live state records it for longer.
 	KeepEntries time.Duration
-	// KeepRuns is how long ended runs are kept after their trigger; 0: [KeepRuns].
+	// KeepRuns is how long runs are kept after they were triggered. 0 means the constant [KeepRuns].
 	KeepRuns time.Duration
 }
 
@@ -77,24 +77,23 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Config holds the ports and settings of a domain's tiers.
+// Config contains the domain handle and the settings of a domain's tiers.
 type Config struct {
 	*domain.Handle
 	Options
-	// OnStored receives the time at which the store has created a file. Merges call it
-	// concurrently.
+	// OnStored is called with the time at which the store has created a file. Merges call it concurrently.
 	OnStored func(time.Time)
 }
 
-// Tiers are the tiers of a domain for the writer that publishes its manifests. One goroutine uses
-// them; only [Tiers.AwaitMerges] may be called by others.
+// Tiers are the tiers of a domain, as the writer that publishes its manifests uses them. Only one goroutine may use
+// them, but any goroutine may call [Tiers.AwaitMerges].
 type Tiers struct {
 	cfg      Config
 	manifest *manifest.Manifest // the current manifest, or nil
-	cached   rowCache           // row cache of manifest
+	cached   rowCache           // the row cache of manifest
 	merges   []*merge
 	running  sync.WaitGroup
-	// unmergeable means that deltas could not be merged, because one could not be read.
+	// unmergeable means that deltas could not be merged, because one of them could not be read.
 	unmergeable atomic.Bool
 }
 
@@ -104,8 +103,9 @@ func New(cfg Config) *Tiers {
 	return &Tiers{cfg: cfg}
 }
 
-// Follow continues from a manifest that was loaded, or from none. Running and finished merges may still be used if the
-// new manifest is known to descend from the current one. Otherwise they belong to another timeline and are dropped.
+// Follow makes m, which was loaded and may be nil, the current manifest. descends means that m is known to descend
+// from the previous manifest, so that results of merges may still be used. Otherwise, the merges may belong to
+// another timeline and are dropped.
 func (t *Tiers) Follow(m *manifest.Manifest, descends bool) {
 	if !descends {
 		t.merges = nil
@@ -116,14 +116,14 @@ func (t *Tiers) Follow(m *manifest.Manifest, descends bool) {
 	t.manifest = m
 }
 
-// Change holds the rows that a publish changes, stored as a delta.
+// Change contains the rows that a publish changes, which are stored as a delta.
 type Change struct {
 	Delta manifest.Delta
-	// Encoding is how long it took to encode files.
+	// Encoding is how long the encoding of files took.
 	Encoding time.Duration
 
 	rows   *state.Rows
-	cached rowCache // row cache of the manifest that includes the delta
+	cached rowCache // the row cache of the manifest that includes the delta
 }
 
 // Store stores changed rows as a delta. If there are only a few rows, it stores them inline, in the delta itself.
@@ -160,7 +160,7 @@ func (t *Tiers) storeFiles(ctx context.Context, c *Change) error {
 }
 
 // Include adds a change, and the results of finished merges, to the successor of the current
-// manifest. The caller has already set the orphan floor of the successor.
+// manifest. The caller must have set the orphan floor of the successor.
 func (t *Tiers) Include(next *manifest.Manifest, c *Change) (err error) {
 	c.Delta.Revision = next.Revision
 	if c.Delta.Rows > 0 {
@@ -177,11 +177,11 @@ func (t *Tiers) Include(next *manifest.Manifest, c *Change) (err error) {
 	return err
 }
 
-// Advance makes next the current manifest. next includes the change c and has been published.
+// Advance makes next the current manifest. next must include the change c, and must have been published.
 func (t *Tiers) Advance(next *manifest.Manifest, c *Change) { t.manifest, t.cached = next, c.cached }
 
-// Oldest returns the least id of files that this process has not published yet. This is the parameter id, or the id
-// of a merge whose result a manifest may still include.
+// Oldest returns the least id of files that this process has created and may still publish. It is the parameter id,
+// or the id of a merge whose result a manifest may still include.
 func (t *Tiers) Oldest(id string) string {
 	for _, r := range t.merges {
 		if r.pending(t.manifest) {
@@ -196,8 +196,7 @@ func (t *Tiers) Ready() bool {
 	return slices.ContainsFunc(t.merges, func(r *merge) bool { return r.ready(t.manifest) })
 }
 
-// StartMerges starts the merges that are due and not running. st is the state as of the current
-// manifest.
+// StartMerges starts the merges that are due and not yet running. st is the state of the current manifest.
 func (t *Tiers) StartMerges(ctx context.Context, st *state.State) {
 	t.merges = slices.DeleteFunc(t.merges, func(r *merge) bool { return !r.pending(t.manifest) })
 	running := make([]job, len(t.merges))
@@ -209,5 +208,5 @@ func (t *Tiers) StartMerges(ctx context.Context, st *state.State) {
 	}
 }
 
-// AwaitMerges waits until no merge runs.
+// AwaitMerges waits until no merge is running.
 func (t *Tiers) AwaitMerges() { t.running.Wait() }

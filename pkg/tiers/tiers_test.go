@@ -54,7 +54,7 @@ func TestLargeDeltaIsWrittenToFiles(t *testing.T) {
 	f.verify()
 }
 
-// This test fails if L1 takes only the files before the first inline delta.
+// A merge into L1 must include all files, and not only those before the first inline delta.
 func TestInlineDeltaDoesNotBlockMerge(t *testing.T) {
 	f := newFixture(t, tiers.Options{MaxDeltas: 4})
 	for i := range 40 {
@@ -68,11 +68,12 @@ func TestInlineDeltaDoesNotBlockMerge(t *testing.T) {
 	f.verify()
 }
 
-// The rows of an unreadable delta are still in memory. This test fails if no base is due when deltas cannot be merged.
+// If a delta cannot be read, a base must replace it, because its rows are still in memory. The test fails if no base
+// is due when deltas cannot be merged.
 func TestBaseReplacesLostDelta(t *testing.T) {
 	f := newFixture(t, tiers.Options{MaxDeltas: 4, MaxInline: -1})
 	f.run(foldtest.Task("a"))
-	f.open() // the state is in memory, but not the rows of each delta
+	f.open() // now the state is in memory, but the row cache is empty
 	lost := f.manifest.L0[0].Files[0].Key
 	require.NoError(t, f.blobs.Delete(t.Context(), lost))
 	reads := f.counts(func(op faultblob.Op, key string) bool { return op == faultblob.Get && key == lost })
@@ -84,10 +85,10 @@ func TestBaseReplacesLostDelta(t *testing.T) {
 	f.verify()
 }
 
-// A manifest must not reach the number of deltas at which none can be added. This test fails if baseDue does not
-// count the deltas.
+// A manifest must not reach the maximum number of deltas, because then no delta could be added. The test fails if
+// baseDue does not count the deltas.
 func TestTooManyDeltasMakeABase(t *testing.T) {
-	f := newFixture(t, tiers.Options{MaxInline: 1 << 30}) // no other rule merges the deltas
+	f := newFixture(t, tiers.Options{MaxInline: 1 << 30}) // so no other rule merges the deltas
 	run := f.run(foldtest.Task("a"))
 	for range 1031 {
 		f.fold(f.Beat(run, "a", 1))
@@ -96,7 +97,8 @@ func TestTooManyDeltasMakeABase(t *testing.T) {
 	require.Less(t, len(f.manifest.L0), 50)
 }
 
-// This test fails if ready ignores the floor.
+// A manifest must not include a base whose files are below its orphan floor. The test fails if ready ignores the
+// floor.
 func TestRebaseBelowTheFloorIsRestarted(t *testing.T) {
 	f := newFixture(t, tiers.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000})
 	written := f.counts(func(op faultblob.Op, key string) bool {
@@ -135,8 +137,8 @@ func (f *fixture) inlineRows(table string) int {
 	return n
 }
 
-// This test fails if a manifest keeps outdated rows: it would contain the row of a run once for each change of its
-// tasks.
+// A manifest must not keep outdated rows. If it did, it would contain the row of a run once for each change of the
+// run's tasks.
 func TestManifestContainsNewestRowsOnly(t *testing.T) {
 	f := newFixture(t, tiers.Options{})
 	defs := named(6)
@@ -155,7 +157,7 @@ func TestManifestContainsNewestRowsOnly(t *testing.T) {
 	f.verify()
 }
 
-// A delta whose rows are in files, not in the cache, would be read with one request for each of its
+// A merge must read no delta whose rows are cached. Reading the files of a delta takes one request for each of its
 // tables.
 func TestMergeOfCachedDeltasReadsNothing(t *testing.T) {
 	f := newFixture(t, tiers.Options{MaxDeltas: 4, MaxInline: 1000})
@@ -182,7 +184,7 @@ func TestOldestUnpublishedFile(t *testing.T) {
 	merge := f.tiers.Oldest("Z")
 	require.Greater(t, merge, before)
 	require.Equal(t, before, f.tiers.Oldest(before))
-	f.tiers.Follow(f.manifest, false) // false: the manifest is of another timeline
+	f.tiers.Follow(f.manifest, false) // false means that the manifest may belong to another timeline
 	require.False(t, f.tiers.Ready())
 	require.Equal(t, "Z", f.tiers.Oldest("Z"))
 }

@@ -17,8 +17,8 @@ const (
 	StateHeader = "Tracestate"
 )
 
-// Within returns a context within the trace that traceparent and tracestate name. It works without a tracer, because
-// log records also use the trace. It ignores a malformed traceparent or tracestate.
+// Within returns a context within the trace that traceparent and tracestate name. It needs no tracer, because log
+// records also name the trace. It ignores a malformed traceparent or tracestate.
 func Within(ctx context.Context, traceparent, tracestate string) context.Context {
 	if traceparent == "" {
 		return ctx
@@ -26,8 +26,8 @@ func Within(ctx context.Context, traceparent, tracestate string) context.Context
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent, "tracestate": tracestate})
 }
 
-// WithinRequest returns a context within the trace that a request's headers name. If a request has two traceparents, it
-// ignores the headers, because it cannot know which one is right.
+// WithinRequest returns a context within the trace that a request's headers name. If a request has several
+// traceparents, WithinRequest ignores the headers, because it cannot know which one is right.
 func WithinRequest(ctx context.Context, header http.Header) context.Context {
 	parents := header.Values(Header)
 	if len(parents) != 1 {
@@ -36,7 +36,7 @@ func WithinRequest(ctx context.Context, header http.Header) context.Context {
 	return Within(ctx, parents[0], strings.Join(header.Values(StateHeader), ","))
 }
 
-// Active returns the traceparent and tracestate of the span in ctx, or "" without one.
+// Active returns the traceparent and tracestate of the span in ctx. Both are "" if ctx has no span.
 func Active(ctx context.Context) (traceparent, tracestate string) {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)

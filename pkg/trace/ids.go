@@ -18,8 +18,8 @@ func ID(runID string) oteltrace.TraceID {
 	return id
 }
 
-// SpanID returns the id of the span of a run or an attempt: the last 8 bytes of its id. In a minted id, these bytes are
-// random; in a derived id, they are part of a hash.
+// SpanID returns the id of the span of a run or an attempt: the last 8 bytes of the id of the run or the attempt. In
+// a generated id, these bytes are random; in a derived id, they are part of a hash.
 func SpanID(id string) oteltrace.SpanID {
 	all := bytesOf(id)
 	span := oteltrace.SpanID(all[8:])
@@ -29,7 +29,7 @@ func SpanID(id string) oteltrace.SpanID {
 	return span
 }
 
-// bytesOf returns the bytes of a ULID, or of a hash if id is not a ULID.
+// bytesOf returns the bytes of an id that is a ULID, and the first bytes of a hash of any other id.
 func bytesOf(id string) [16]byte {
 	u, err := ulid.ParseStrict(id)
 	if err != nil {
@@ -49,12 +49,12 @@ func spanContext(runID, id string) oteltrace.SpanContext {
 
 type nextKey struct{}
 
-// as sets the id from which the next span under ctx derives its span id.
+// as returns a context in which the span id of the next span is derived from id.
 func as(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, nextKey{}, id)
 }
 
-// Generator returns derived ids for the spans of runs and attempts, and random ids for others.
+// Generator generates the ids of spans. They are derived for runs and attempts, and random for other spans.
 type Generator struct{}
 
 // NewIDs implements sdk/trace.IDGenerator. It is called for a span without a parent.

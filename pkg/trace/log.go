@@ -19,7 +19,7 @@ func Log(h slog.Handler, project string) slog.Handler {
 	return &logHandler{Handler: h, top: h, prefix: prefix}
 }
 
-// logHandler adds the fields at the top level of a record, even if groups are open.
+// logHandler adds the fields of the trace at the top level of a record, even if groups are open.
 type logHandler struct {
 	slog.Handler // used for records without a trace
 

@@ -24,8 +24,8 @@ type Options struct {
 	// default path is /v1/traces.
 	Endpoint string
 	// Ratio is the fraction of traces to send (0 < Ratio ≤ 1). Processes with the same ratio send the same traces. Runs
-	// that one process triggers in the same millisecond have neighbouring ids, so the traces of either all or none of
-	// them are sent.
+	// that one process triggers in the same millisecond have similar ids, so either all of their traces are sent or
+	// none.
 	Ratio float64
 	// Service names the program, and Instance the process.
 	Service, Instance string
@@ -43,7 +43,7 @@ func New(provider oteltrace.TracerProvider, end func(context.Context) error) *Tr
 	return &Tracer{provider.Tracer("github.com/servo-orchestration/servo"), end}
 }
 
-// On reports whether the tracer creates spans. If not, callers can skip work that only spans need.
+// On reports whether the tracer creates spans. If it does not, callers can skip work that only spans need.
 func (t *Tracer) On() bool { return t != nil }
 
 // Close sends the queued spans and ends the tracer. It returns early when ctx ends.
@@ -80,9 +80,9 @@ func (a About) attributes() []attribute.KeyValue {
 	return attributes
 }
 
-// Start begins a span under the active span of ctx. A span about a run always belongs to the
-// run's trace: if the active span belongs to another trace, the parent is the run's span, with
-// a link to the active span.
+// Start begins a span under the active span of ctx. A span about a run always belongs to the run's trace. If the
+// active span belongs to another trace, the parent of the new span is the run's span, and the new span has a link to
+// the active span.
 func (t *Tracer) Start(ctx context.Context, name string, about About, options ...oteltrace.SpanStartOption) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil

@@ -24,7 +24,7 @@ import (
 
 var acme = ids.Domain{Tenant: "acme", Workspace: "prod"}
 
-// recorded returns a tracer and a function that returns the ended spans by name.
+// recorded returns a tracer, and a function that returns the spans that have ended, by name.
 func recorded(t *testing.T, ratio float64) (*trace.Tracer, func() map[string]tracetest.SpanStub) {
 	t.Helper()
 	exporter := tracetest.NewInMemoryExporter()
@@ -127,7 +127,7 @@ func TestProcessesSampleTheSameRuns(t *testing.T) {
 	one, ofOne := recorded(t, 0.5)
 	other, ofOther := recorded(t, 0.5)
 	now := clock.System{}.Now()
-	source := ids.NewSource(func() time.Time { // one id per millisecond
+	source := ids.NewSource(func() time.Time { // each id is from another millisecond
 		now = now.Add(time.Millisecond)
 		return now
 	}, nil)
@@ -280,7 +280,7 @@ func TestLogAddsTraceFields(t *testing.T) {
 	require.True(t, *got.Sampled)
 	require.Equal(t, "0198a3c5d2f06c2b7e1f3a9d5b8c4e21", logged(t, ctx, "", plain).Trace, "without a project")
 
-	// Log lines name a caller's trace even if it is not sampled.
+	// Log lines name the trace of a caller even if the trace is not sampled.
 	brought := trace.Within(t.Context(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", "")
 	got = logged(t, brought, "my-project", plain)
 	require.Equal(t, "projects/my-project/traces/4bf92f3577b34da6a3ce929d0e0e4736", got.Trace)

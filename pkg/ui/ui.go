@@ -1,7 +1,8 @@
 // Package ui serves the web page. This package is not a stable API.
 //
-// The folder dist holds the output of `make ui`: the page's sources are in the folder ui. The files are stored
-// compressed with gzip, and are served as they are stored. The page contains no data: it reads everything from the API.
+// The folder dist contains the output of `make ui`. The sources of the page are in the folder ui. The files are
+// compressed with gzip, and are served as they are stored. The page contains no data: it reads everything from the
+// API.
 package ui
 
 import (
@@ -23,8 +24,9 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// policy is the content security policy of the page: it runs its own scripts and styles only, and talks to its own
-// server only. The web worker that lays out graphs is the only script that another script may load by its address.
+// policy is the content security policy of the page: the page may use only its own scripts and styles, and may send
+// requests only to its own server. The web worker that lays out graphs is the only script that another script may
+// load by its address.
 const policy = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types servo-worker"
@@ -47,7 +49,7 @@ type handler map[string]file
 func Handler() http.Handler {
 	h, err := load(dist)
 	if err != nil {
-		panic(err) // cannot happen unless the folder was broken at build time; a test loads it
+		panic(err) // cannot happen: a test loads the folder that is part of the program
 	}
 	return h
 }
@@ -74,7 +76,8 @@ func load(files fs.FS) (handler, error) {
 	return h, err //nolint:wrapcheck // as above
 }
 
-// kindOf returns the media type of a stored file. It ignores the machine's table of types, which may contain anything.
+// kindOf returns the media type of a stored file. It does not use the machine's table of types, which may contain
+// anything.
 func kindOf(name string) string {
 	switch path.Ext(strings.TrimSuffix(name, ".gz")) {
 	case ".js":
@@ -116,7 +119,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		header.Set("Content-Encoding", "gzip")
-		_, _ = w.Write(f.packed) // on an error, the client has disconnected
+		_, _ = w.Write(f.packed) // an error means that the client has disconnected
 		return
 	}
 	unpacked, err := gzip.NewReader(bytes.NewReader(f.packed))

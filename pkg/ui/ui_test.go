@@ -56,14 +56,15 @@ func TestPageLoadsOnlyFilesThatExist(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, ask("/assets/../index.html").Code)
 }
 
-// Before its main script runs, the page shows its header. The header needs only the small script that sets the theme.
+// The page must show its header before its main script runs. The header needs only the small script that sets the
+// theme.
 func TestPageShowsSomethingBeforeItsScript(t *testing.T) {
 	page := ask("/w/acme/prod/").Body.String()
 	require.Regexp(t, `<head>\s*<script type="module" async blocking="render" [^>]*src="/assets/early-`, page)
 	require.Regexp(t, `(?s)<div id="root">.*<header class="early">.*Servo`, page)
 }
 
-// The policy forbids everything that the page does not need.
+// The content security policy must forbid everything that the page does not need.
 func TestPageHasStrictPolicy(t *testing.T) {
 	page := ask("/w/acme/prod/")
 	policy := page.Header().Get("Content-Security-Policy")

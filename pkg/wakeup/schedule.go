@@ -15,32 +15,33 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Slot is the interval between the wakeups of a busy domain: how long stuck work may stay stuck.
+// Slot is the interval between the wakeups of a busy domain. Lost work may wait for this long until a sweep repairs
+// it.
 const Slot = 10 * time.Minute
 
 const (
-	// maxAhead limits how far in the future a wakeup is. If work is due later than that, the sweep at the wakeup
-	// creates another wakeup.
+	// maxAhead is how far in the future a wakeup may be. If work is due later than that, the sweep at this wakeup
+	// creates another one.
 	maxAhead = 30 * 24 * time.Hour
-	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If that clock is further
-	// ahead, the wakeups that the sweeper finds beyond this limit are not released; another sweep releases them.
+	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If it is further ahead, wakeups
+	// beyond this limit are not released when the sweeper finds them. A later sweep releases them.
 	maxSweeperAhead = 15 * time.Minute
-	// A wakeup counts as lost when its minute was more than expiry ago, because a sweep would have replaced it by then.
-	// If it still exists because no sweeps run, a second wakeup does no harm.
+	// A wakeup is assumed to be lost if its minute is more than expiry ago, because a sweep would have replaced it by
+	// then. If it still exists, because no sweeps run, a second wakeup is harmless.
 	expiry = time.Hour
 )
 
-// Swept describes how a publish at the end of a sweep changes the wakeups. All other publishes use the zero value.
+// Swept describes how a publish at the end of a sweep changes the wakeups. Other publishes use the zero value.
 type Swept struct {
 	// Through is the minute up to which wakeups may be deleted from now on.
 	Through event.Time
-	// Soon means that the next wakeup is due in a minute, and not only at its slot.
+	// Soon means that the next wakeup is due within a minute, and not at the domain's next slot.
 	Soon bool
 }
 
 // After returns the [Swept] for the publish after a sweep. through is the minute up to which the sweep has found
-// wakeups. The parameter found means that the sweep has found something to repair. In this case, or if work is
-// overdue, another sweep follows soon.
+// wakeups. found means that the sweep has found something to repair. In this case, or if work is overdue, Soon is
+// set, so that another sweep follows within a minute.
 func After(st *state.State, now, through event.Time, found bool) Swept {
 	return Swept{
 		Through: Minute(min(through, now.Add(maxSweeperAhead))),
@@ -59,12 +60,12 @@ type Schedule struct {
 	created event.Time // the newest wakeup that was created and is not known to be deleted
 }
 
-// Next returns the wakeup for the state of the next revision. The wakeup of the parent revision and
-// the rules of [manifest.Wakeup] determine it.
+// Next returns the wakeup for the state of the next revision. It follows from the wakeup of the parent revision by
+// the rules of [manifest.Wakeup].
 //
-// Next always keeps the parent's wakeup if it is due within a [Slot]. So a busy domain creates one wakeup per slot, and
-// a publish need not search the state. A sweep releases the wakeup, and a new one follows only if something can get
-// stuck.
+// Next always keeps the parent's wakeup if it is due within a [Slot]. So a busy domain creates one wakeup per slot,
+// and most publishes need not search the state. After a sweep has released the wakeup, Next returns a new one only if
+// work can get stuck.
 func (s *Schedule) Next(parent manifest.Wakeup, work *state.State, now event.Time, swept Swept) manifest.Wakeup {
 	next := parent
 	next.Through = max(next.Through, swept.Through)
@@ -116,10 +117,11 @@ func (s *Schedule) Create(ctx context.Context, parent, next manifest.Wakeup) (wa
 	}
 }
 
-// Forget forgets which wakeup was created, because another timeline may have released it.
+// Forget resets the record of the newest created wakeup, because another timeline may have released this wakeup.
 func (s *Schedule) Forget() { s.created = 0 }
 
-// Soon returns a manifest's wakeup, moved to the next free minute if the wakeup is later or already released.
+// Soon returns a manifest's wakeup. If the wakeup is already released, or is later than the next minute that has not
+// been released, Soon moves it to that minute.
 func Soon(w manifest.Wakeup, now event.Time) manifest.Wakeup {
 	if at := soonest(w, now); w.At <= w.Through || w.At > at {
 		w.At = at

@@ -1,10 +1,11 @@
-// Package wakeup is the index of wakeups, and decides which wakeup a state needs. A wakeup is an empty object. Its key
-// says that a domain needs a sweep at some minute or later. One listing up to the current minute returns all due
-// wakeups and nothing else: it reads neither future wakeups nor domains in which nothing can get stuck. This package is
-// not a stable API.
+// Package wakeup is the index of wakeups, and decides which wakeup a state needs. A wakeup is an empty object. Its
+// key names a domain, and the minute from which on the domain needs a sweep. One listing up to the current minute
+// returns all due wakeups and nothing else: neither future wakeups nor domains in which no work can get stuck. This
+// package is not a stable API.
 //
-// A superfluous wakeup only causes a sweep that finds nothing. The domain's manifests ensure that no wakeup is missing:
-// they say which wakeup a state needs, and which wakeups may be deleted. See [Schedule] and [manifest.Wakeup].
+// A superfluous wakeup only causes a sweep that finds nothing. The domain's manifests ensure that no wakeup is
+// missing: they record which wakeup a state needs, and which wakeups may be deleted. See [Schedule] and
+// [manifest.Wakeup].
 package wakeup
 
 import (
@@ -20,13 +21,13 @@ import (
 )
 
 const (
-	// Prefix begins the keys of all wakeups.
+	// Prefix is the prefix of the keys of all wakeups.
 	Prefix = "wakeups/"
-	// layout is the format of the minute in a key, in UTC. It sorts by time.
+	// layout is the format of the minute in a key, in UTC. Minutes in this format sort by time.
 	layout = "20060102T1504"
 )
 
-// Wakeup says that a domain needs a sweep at a minute or later.
+// Wakeup means that a domain needs a sweep at a minute or later.
 type Wakeup struct {
 	At     event.Time // a whole minute
 	Domain ids.Domain
@@ -58,8 +59,8 @@ func ParseKey(key string) (Wakeup, error) {
 // Minute returns the start of the minute that contains t.
 func Minute(t event.Time) event.Time { return event.At(t.Time().Truncate(time.Minute)) }
 
-// List returns the wakeups up to the minute of the time until, oldest first. If no wakeup is due, List reads one page
-// of a listing, however many wakeups lie in the future.
+// List returns the wakeups up to the minute of the time until, oldest first. If no wakeup is due, List reads a single
+// page of a listing, however many future wakeups exist.
 func List(ctx context.Context, store blob.Store, until event.Time) ([]Wakeup, error) {
 	var wakeups []Wakeup
 	for object, err := range store.List(ctx, blob.ListOptions{Prefix: Prefix}) {

@@ -57,7 +57,7 @@ func TestListStopsAtCurrentMinute(t *testing.T) {
 	require.Equal(t, []wakeup.Wakeup{late}, wakeups)
 }
 
-// Future wakeups are not read, however many domains have them.
+// If no wakeup is due, a listing reads one page, however many future wakeups exist.
 func TestListOfIdleIndexIsOnePage(t *testing.T) {
 	store := cloudblob.New(memblob.New(memblob.Options{}), cloudblob.Config{})
 	for i := range 2500 {

@@ -33,7 +33,7 @@ func markdown(s *schema) string {
 	}
 	for _, e := range s.enums {
 		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n| value | |\n| --- | --- |\n", nameOf(e.Desc), paragraph(comment(e.comments)))
-		for _, v := range e.Values[1:] { // without UNSPECIFIED
+		for _, v := range e.Values[1:] { // omit UNSPECIFIED
 			fmt.Fprintf(&b, "| `%s` | %s |\n", v.Desc.Name(), cell(comment(v.Comments)))
 		}
 	}
@@ -60,7 +60,7 @@ func (s *schema) section(b *strings.Builder, m *protogen.Message) {
 	}
 }
 
-// kindOf describes the values of a field.
+// kindOf returns a description of the type of a field.
 func (s *schema) kindOf(f *protogen.Field) string {
 	switch {
 	case f.Desc.IsMap():
@@ -91,7 +91,8 @@ func (s *schema) oneOf(f *protogen.Field) string {
 	return "number"
 }
 
-// boundsOf describes the bounds of a field that callers send, and the values of a field with few possible values.
+// boundsOf returns a description of the possible values of a field, if they are few, and of its limits, if callers
+// send the field.
 func (s *schema) boundsOf(m *protogen.Message, f *protogen.Field) string {
 	r, texts := s.rules[f.Desc.FullName()], []string{}
 	if len(r.in) > 0 {
@@ -120,12 +121,12 @@ func link(d protoreflect.Descriptor) string {
 	return fmt.Sprintf("[%s](#%s)", nameOf(d), strings.ToLower(nameOf(d)))
 }
 
-// cell returns a text as the cell of a table.
+// cell escapes a text for a cell of a table.
 func cell(text string) string {
 	return strings.NewReplacer("\n", " ", "|", `\|`, "<", "&lt;").Replace(text)
 }
 
-// paragraph wraps a text.
+// paragraph wraps a text into lines.
 func paragraph(text string) string {
 	const width = 120
 	var lines []string

@@ -43,7 +43,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// with adds members whose values are set.
+// with adds a member if its value is set.
 func (o object) with(name string, value any) object {
 	switch v := value.(type) {
 	case string:
@@ -144,7 +144,7 @@ func (s *schema) operation(x service, m method, r route, n int) object {
 			parameters = append(parameters, s.parameter(f, "path"))
 		case r.body:
 			rest = append(rest, f)
-		case n > 0 && strings.Contains(m.routes[0].path, "{"+name+"}"): // the shorter route is for requests without it
+		case n > 0 && strings.Contains(m.routes[0].path, "{"+name+"}"): // requests with this field use the longer route
 		default:
 			parameters = append(parameters, s.parameter(f, "query"))
 		}
@@ -213,7 +213,7 @@ func (s *schema) parameter(f *protogen.Field, in string) object {
 
 func (s *schema) messageSchema(m *protogen.Message) object {
 	o := s.objectSchema(m.Fields, s.sent[m.Desc.FullName()])
-	if nameOf(m.Desc) == "Problem" { // a problem has only the members with a value
+	if nameOf(m.Desc) == "Problem" { // a Problem contains only members that have a value
 		for i := range o {
 			if o[i].name == "required" {
 				o[i].value = []string{"type", "title", "status"}
@@ -272,7 +272,7 @@ func (s *schema) valueSchema(f *protogen.Field, r rule, sent bool) object {
 			return reference(f.Enum.Desc)
 		}
 		var names []string
-		for _, v := range f.Enum.Values[1:] { // without UNSPECIFIED
+		for _, v := range f.Enum.Values[1:] { // omit UNSPECIFIED
 			names = append(names, string(v.Desc.Name()))
 		}
 		return object{{"type", "string"}, {"enum", names}}

@@ -24,7 +24,7 @@ type schema struct {
 	sent map[protoreflect.FullName]bool
 }
 
-// enum is an enum in the message of its name.
+// enum is an enum, with the comments of the message that contains it and names it.
 type enum struct {
 	*protogen.Enum
 	comments protogen.CommentSet
@@ -50,10 +50,10 @@ type method struct {
 // route is a REST route of a method.
 type route struct {
 	verb, path string // the path in the annotation: "/v1/tenants/{tenant_id}/…"
-	body       bool   // if set, fields that are not in the path are in the body instead of the query
+	body       bool   // fields that are not in the path are in the body and not in the query
 }
 
-// rule is an option servo.v1.field.
+// rule is the value of the option servo.v1.field of a field.
 type rule struct {
 	maxLen, maxItems, maxKeyLen int64
 	pattern                     string
@@ -62,7 +62,7 @@ type rule struct {
 	in                          []string
 }
 
-// options reads options for which this program has no generated code.
+// options reads protobuf options for which this program has no generated code.
 type options struct{ types *dynamicpb.Types }
 
 func read(p *protogen.Plugin) (*schema, error) {
@@ -97,7 +97,7 @@ func read(p *protogen.Plugin) (*schema, error) {
 	return s, nil
 }
 
-// message adds a message, and the messages that it contains.
+// message adds a message, and the messages that are declared in it.
 func (s *schema) message(o options, m *protogen.Message) error {
 	for _, e := range m.Enums {
 		s.enums = append(s.enums, enum{e, m.Comments})
@@ -123,7 +123,7 @@ func (s *schema) message(o options, m *protogen.Message) error {
 	return nil
 }
 
-// send marks a message, and all messages in it, as sent by callers.
+// send marks a message, and all messages that it can contain, as sent by callers.
 func (s *schema) send(m *protogen.Message) {
 	if s.sent[m.Desc.FullName()] {
 		return
@@ -136,7 +136,7 @@ func (s *schema) send(m *protogen.Message) {
 	}
 }
 
-// extension returns an option of a descriptor as a message, or nil.
+// extension returns an option of a descriptor as a message. It returns nil if the option is not set.
 func (o options) extension(of protoreflect.Descriptor, name protoreflect.FullName) (protoreflect.Message, error) {
 	raw, err := proto.Marshal(of.Options())
 	if err != nil {
@@ -153,7 +153,7 @@ func (o options) extension(of protoreflect.Descriptor, name protoreflect.FullNam
 		return nil, fmt.Errorf("decode the options of %s: %w", of.FullName(), err)
 	}
 	if !known.ProtoReflect().Has(kind.TypeDescriptor()) {
-		return nil, nil //nolint:nilnil // nil stands for an option that is not set
+		return nil, nil //nolint:nilnil // nil means that the option is not set
 	}
 	return known.ProtoReflect().Get(kind.TypeDescriptor()).Message(), nil
 }
@@ -215,7 +215,7 @@ func (o options) rule(field *protogen.Field) (r rule, err error) {
 	return r, nil
 }
 
-// comment returns the comment before a definition, without its indentation.
+// comment returns the comment before a definition, without indentation.
 func comment(set protogen.CommentSet) string {
 	lines := strings.Split(strings.TrimSpace(string(set.Leading)), "\n")
 	for i := range lines {

@@ -41,7 +41,7 @@ func typescript(s *schema) string {
 	return b.String()
 }
 
-// doc returns a comment in the form of JSDoc.
+// doc returns a text as a JSDoc comment.
 func doc(text, indent string) string {
 	if text == "" {
 		return ""
@@ -94,7 +94,7 @@ func (s *schema) single(f *protogen.Field) string {
 	}
 }
 
-// calls writes the table of calls. The routes are those without tenant and workspace.
+// calls writes the table of calls, with their routes without tenant and workspace.
 func (s *schema) calls(b *strings.Builder) {
 	b.WriteString("\n/** The request and the response of each call. */\nexport interface Calls {\n")
 	for _, x := range s.services {
@@ -119,8 +119,8 @@ func callName(x service, m method) string {
 	return string(x.desc.Desc.Name()) + "." + string(m.desc.Desc.Name())
 }
 
-// scope is the prefix of routes that names a workspace.
+// scope is the part of a route that names a workspace.
 const scope = "/tenants/{tenant_id}/workspaces/{workspace_id}"
 
-// short returns the form of a path without tenant and workspace.
+// short returns a path without the tenant and the workspace.
 func short(path string) string { return strings.Replace(path, scope, "", 1) }

@@ -1,8 +1,7 @@
 // Package otlp exports spans to a collector by OTLP over HTTP. This package is not a stable API.
 //
-// A background goroutine sends spans in batches. If the collector fails, hangs or is
-// unreachable, the spans that exceed a bounded queue are dropped and one line is logged. The
-// program is not affected.
+// A background goroutine sends spans in batches. If the collector fails, hangs or is unreachable, spans are dropped
+// when a queue of limited size is full, and one line is logged. The program is not affected.
 package otlp
 
 import (
@@ -23,14 +22,14 @@ import (
 )
 
 const (
-	// batchDelay is the linger of a batch. It is short because a serverless process may get
-	// no CPU time after it has answered its requests.
+	// batchDelay is how long a batch waits for more spans. It is short, because a serverless process may get no CPU time
+	// after it has answered its requests.
 	batchDelay = time.Second
-	// exportTimeout bounds the export of a batch, including retries.
+	// exportTimeout is the timeout for the export of a batch, including retries.
 	exportTimeout = 10 * time.Second
-	// maxQueued is the size of the queue of spans. When it is full, spans are dropped.
+	// maxQueued is the maximum number of queued spans. When the queue is full, spans are dropped.
 	maxQueued = 4096
-	// maxBatch bounds the spans of one batch.
+	// maxBatch is the maximum number of spans in a batch.
 	maxBatch = 512
 )
 
@@ -49,8 +48,8 @@ func Open(ctx context.Context, o trace.Options, logger *slog.Logger) (*trace.Tra
 	}
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithIDGenerator(trace.Generator{}),
-		// Sample by trace id and not by parent: every process derives the trace id from the run id, and so makes the
-		// same decision.
+		// Sampling by trace id, and not by parent, lets every process make the same decision, because every process derives
+		// the trace id from the run id.
 		sdktrace.WithSampler(sdktrace.TraceIDRatioBased(o.Ratio)),
 		sdktrace.WithBatcher(&logged{SpanExporter: exporter, logger: logger}, sdktrace.WithBatchTimeout(batchDelay),
 			sdktrace.WithExportTimeout(exportTimeout), sdktrace.WithMaxQueueSize(maxQueued), sdktrace.WithMaxExportBatchSize(maxBatch)),

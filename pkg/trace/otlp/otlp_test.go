@@ -71,7 +71,7 @@ func hanging(t *testing.T) (endpoint string, asked <-chan struct{}) {
 	requests, ended := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // without this, the server does not notice a disconnect
+		_, _ = io.Copy(io.Discard, r.Body) // the server notices a disconnect only after it has read the body
 		once.Do(func() { close(requests) })
 		select {
 		case <-ended:
@@ -86,7 +86,7 @@ func TestHangingCollectorDoesNotBlock(t *testing.T) {
 	endpoint, asked := hanging(t)
 	tracer := open(t, endpoint, io.Discard)
 	spans(t.Context(), tracer, 1)
-	<-asked // the request to the collector hangs
+	<-asked // now the request to the collector hangs
 	const more = 50_000
 	began := time.Now() //nolint:forbidigo // the test measures real time
 	spans(t.Context(), tracer, more)

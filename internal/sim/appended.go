@@ -107,8 +107,8 @@ func (o *oracle) claimsAhead(entry string, data []byte) bool {
 // Clock skew and slow writes delay a sweep by less than longQueued.
 const longQueued = 8 * time.Minute
 
-// requested records the requests in an entry. It checks that a dispatch was requested only for tasks that the queue had
-// lost.
+// requested records the cancel requests in an entry. It also checks that a dispatch was requested again only for
+// tasks that the queue had lost.
 func (o *oracle) requested(f *followed, p event.Payload) {
 	if p, ok := p.(*event.RunCancelRequested); ok {
 		f.cancelled[p.RunID] = true

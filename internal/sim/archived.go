@@ -22,8 +22,8 @@ func Prepare() {
 	}
 }
 
-// archived checks a new file of the archive. All of its entries must be below the cutoff of a revision, and must be
-// byte for byte as they were appended.
+// archived checks a new file of the archive. All of its entries must be below the cutoff of a revision, and must
+// equal the appended entries byte for byte.
 func (o *oracle) archived(key string) {
 	ctx := context.Background()
 	for _, d := range o.w.domains {

@@ -288,8 +288,8 @@ func (o *oracle) collectedSince(f *followed, then floorAt) bool {
 	return o.w.now().Sub(then.at) >= o.slack() && f.manifest.Revision-then.revision >= enoughPublishes
 }
 
-// needed returns a function that reports whether an existing or a pinned revision names a file, or named it until
-// recently. Recent names count because a pin may have been deleted after the last collection.
+// needed returns a function that reports whether an existing or a pinned revision names a file, or whether a pinned
+// one named it until recently. A pin that was deleted after the last collection may have kept the file.
 func (o *oracle) needed(f *followed, b manifest.Boundary) func(key string) bool {
 	for object, err := range o.w.blobs.List(context.Background(), blob.ListOptions{Prefix: manifest.PinPrefix(f.domain)}) {
 		if err == nil {

@@ -54,7 +54,8 @@ func (o *oracle) outcomes(f *followed) {
 	}
 }
 
-// outcome returns the reason why the end of a task is wrong, or "" if it is right. There is one rule for each state.
+// outcome checks the state in which a task has ended, with one rule for each state. It returns the reason why the
+// task should not have ended like this, or "".
 func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 	ended := map[state.TaskState]int{}
 	for _, upstream := range f.index.upstreams[t.Key()] {
@@ -77,8 +78,8 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 			return "its run was not cancelled"
 		}
 	case state.TaskFailed:
-		// If the folding order is lost, a rebuild folds the decisions of timers after all facts. A report on an attempt
-		// that had timed out then counts as if it had come in time.
+		// If the folding order is lost, a rebuild folds the decisions of timers after all facts. As a result, a report on
+		// an attempt that had timed out is accepted as if it had come in time.
 		if t.ErrorCode == "GHOST" && !f.unordered {
 			return "a stale report ended it"
 		}
@@ -206,7 +207,8 @@ func (o *oracle) bareLedger(f *followed) {
 			// A person cancelled the request at about the time at which an automator planned it. The names of the two entries,
 			// and so the clocks of their writers, decide which came first.
 		case again == nil && slices.Contains(cancelledWithBackfill, run.CancelReason) && !executed(f.state, run):
-			// A command ended the run's chunk before a worker began. No fact shows whether the run came first.
+			// A command about the backfill ended the run's chunk before a worker began a task. No fact shows whether the run
+			// or the command came first.
 		case again == nil:
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s is missing; its request %s is %s", run.RunID, run.RequestID, stateOf(s.Requests.Get(run.RequestID)))
 		case run.CancelReason == replacedByTick, slices.Contains(cancelledWithBackfill, run.CancelReason): // a decision, not a fact

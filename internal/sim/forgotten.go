@@ -112,7 +112,7 @@ func (o *oracle) forgotten(f *followed) {
 
 // hiddenSince checks that readers find the output of a forgotten asset only if it became visible after the fold
 // sequence number seq, at which the asset was forgotten. After a rebuild without the recorded order, outputs of runs
-// with ids below the parameter below are hidden, too.
+// with ids less than below are hidden, too.
 func (o *oracle) hiddenSince(f *followed, row *state.Partition, seq int64, below string) {
 	const invariant = "forgotten assets"
 	found, err := (&snapshot.Snapshot{State: f.state}).Partition(context.Background(), row.AssetKey, row.PartitionKey)

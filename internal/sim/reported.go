@@ -173,7 +173,7 @@ func countSchedules(f *followed, before, after *state.State, counts map[string]t
 }
 
 // countRecovered counts the alerts that are over, by subject and cause. If a subject recovers and fails again in one
-// revision, no row shows it.
+// revision, no row shows it, so the number has no upper bound.
 func countRecovered(f *followed, before, after *state.State) transitionCount {
 	over := map[[2]string]bool{}
 	for is := range changed(f, after.Alerts) {

@@ -236,8 +236,7 @@ func TestRebuildRestoresHistory(t *testing.T) {
 	}
 }
 
-// A process may die at any write of a base and its history. The next process finds every run
-// exactly once.
+// A process may die at any write of a base and its history. The next process must find every run exactly once.
 func TestHistorySurvivesDeathAtAnyWrite(t *testing.T) {
 	const most = 40
 	for n := 1; n < most; n++ {

@@ -182,7 +182,7 @@ func TestUnannouncedEntriesAreOld(t *testing.T) {
 	require.False(t, hasUnannounced(noon, entries(old, young), nil, entries(old)))
 }
 
-// loadedAt returns a state that has recorded some entries, and whose history begins at an entry.
+// loadedAt returns a state that records some entries. The given entry is its history cutoff.
 func loadedAt(from string, recorded ...string) *loaded {
 	l := &loaded{state: state.New(ids.Domain{Tenant: "acme", Workspace: "prod"}), tried: map[string]bool{}}
 	for _, name := range recorded {

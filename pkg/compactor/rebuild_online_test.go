@@ -24,8 +24,8 @@ func reads(op faultblob.Op) bool {
 	return op == faultblob.Get || op == faultblob.Open || op == faultblob.Head || op == faultblob.List
 }
 
-// rebuildConfig returns the configuration of a rebuild for which w.hook decides about the fault of every storage
-// operation.
+// rebuildConfig returns the configuration of a rebuild in which w.hook decides for every storage operation whether it
+// fails.
 func (w *world) rebuildConfig() repair.Config {
 	cfg := w.repair()
 	cfg.Store = w.store()

@@ -101,8 +101,8 @@ func TestRebuildRejectsLostEntries(t *testing.T) {
 	w.verify()
 }
 
-// In an earlier build, a rebuild without the plan made the run FAILED and lost its tasks, but reported an unchanged
-// state.
+// In an earlier build, a rebuild that could not read the plan of a run made the run FAILED and lost its tasks, but
+// reported an unchanged state.
 func TestRebuildRejectsLostPlan(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")

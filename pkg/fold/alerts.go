@@ -43,7 +43,8 @@ type transition struct {
 	// subject is the subject of the alert. If it is empty, the rule itself is the subject. asset is the asset of the
 	// transition: a rule with a selection reports the transition only if it covers this asset.
 	subject, asset string
-	// causes are the codes that apply, the most specific one first. A rule reports the first of these that it names.
+	// causes are the codes that apply, the most specific one first. A rule reports the first of these causes that it
+	// names.
 	causes []string
 	// item is the part of the subject that has to recover before the alert ends, such as a partition. passing means that
 	// the transition has no such part: nothing has to recover.

@@ -289,8 +289,8 @@ func (f *folder) changeAttempt(t *state.Task, change func(*state.Attempt)) {
 	put(f, f.st.Attempts, &row)
 }
 
-// dropOutbox deletes the outbox row of the current attempt. The tombstones of all attempts are written with the
-// delta, so each contains only what its readers need.
+// dropOutbox deletes the outbox row of the current attempt. A delta contains the tombstones of all attempts, so each
+// tombstone contains only what its readers need.
 func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 	old := f.st.Outbox.Get(ids.DispatchID(t.RunID, t.TaskKey, t.Attempt))
 	if old == nil {

@@ -18,7 +18,7 @@ func rated(key string) event.TaskDef {
 	return def
 }
 
-// strict returns the definition of a task that requires the quality of its upstreams' assets.
+// strict returns the definition of a task that must not read degraded outputs of its upstreams.
 func strict(key string, upstreams ...string) event.TaskDef {
 	def := foldtest.Task(key, upstreams...)
 	for _, up := range upstreams {

@@ -112,8 +112,8 @@ type Group struct {
 	// Bare is set in a rebuild without the recorded order (`servo admin rebuild --bare`). Such a rebuild folds the
 	// decisions of timers last, so a run may be folded before the decision that requested it.
 	Bare bool
-	// Proven means that other events prove that the group was folded, so that its run conflicts with no other run. A
-	// rebuild without the recorded order also sets it for every command to forget assets.
+	// Proven means that other events prove that the group was originally folded, so its run does not conflict with
+	// another one. A rebuild without the recorded order also sets it for every command to forget assets.
 	Proven bool
 }
 

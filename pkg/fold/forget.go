@@ -55,8 +55,8 @@ func (f *folder) forgottenBy(p *event.AssetsForgotten) bool {
 }
 
 // assetsForgotten hides the outputs of assets, and deletes the recorded data about their checks and costs. It keeps
-// the rows of partitions, because they may be in history, which the fold does not read. The row in forgotten hides
-// these outputs.
+// the rows of partitions, because they may be in history, which the fold does not read. The row in forgotten_assets
+// hides these outputs.
 func (f *folder) assetsForgotten(p *event.AssetsForgotten) verdict {
 	if f.forgottenBy(p) {
 		return noChange

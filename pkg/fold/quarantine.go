@@ -77,8 +77,9 @@ func (f *folder) laterThan(t *state.Task, partition string) (run string) {
 	return run
 }
 
-// isLater reports whether the output of a task is later than the output of t. The output of the run that was
-// triggered later is the later one. Within a run, the output of the task with the greater key is the later one.
+// isLater reports whether the output of a task, given by its run and key, is later than the output of t. The output
+// of the run that was triggered later is the later one. Within a run, the output of the task with the greater key is
+// the later one.
 func isLater(runID, taskKey string, t *state.Task) bool {
 	return cmp.Or(cmp.Compare(runID, t.RunID), cmp.Compare(taskKey, t.TaskKey)) > 0
 }

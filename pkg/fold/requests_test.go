@@ -290,7 +290,7 @@ func (w *ticking) chaos(r *rapid.T, policy string) {
 	}
 }
 
-// checkCursor checks that the cursor of the schedule moves only forward and past every tick, and that a paused
+// checkCursor checks that the cursor of the schedule moves only forward and has reached every tick, and that a paused
 // schedule does not wait for an instant.
 func (w *ticking) checkCursor(r *rapid.T, before *state.Schedule) {
 	row := w.row()

@@ -62,7 +62,8 @@ type Manifest struct {
 	L0 []Delta `json:"l0_deltas,omitempty"`
 }
 
-// Ref identifies a revision. The nonce distinguishes manifests created under one number.
+// Ref identifies a revision. The nonce distinguishes manifests that different writers have created for the same
+// number.
 type Ref struct {
 	Revision int64  `json:"revision"`
 	Nonce    string `json:"nonce"`
@@ -114,7 +115,7 @@ type BaseSnapshot struct {
 	EntriesFrom string `json:"entries_from,omitempty"`
 	// RunsFrom is the ULID below which closed runs are not kept.
 	RunsFrom string `json:"runs_from,omitempty"`
-	// PartitionsFrom is a ULID. Rows of partition_status that runs below it wrote may be in history only.
+	// PartitionsFrom is a ULID. Rows of partition_status that runs with lower ids wrote may be in history only.
 	PartitionsFrom string `json:"partitions_from,omitempty"`
 }
 

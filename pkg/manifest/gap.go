@@ -10,7 +10,7 @@ import (
 // stepOver raises the boundary over a gap: revisions that are missing below a later one, because somebody has deleted
 // their manifests. Without stepOver, collection of the domain would stop permanently at the gap. The gap begins with
 // the oldest revision or with its successor. In the second case, stepOver keeps the oldest revision if the revision
-// above the gap was published after the time then.
+// above the gap was published after the time in the parameter then.
 func (w *window) stepOver(version int64, then event.Time) (stepped bool, err error) {
 	s, gap := w.store, w.first
 	oldest, err := w.at(gap)

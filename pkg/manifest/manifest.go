@@ -198,8 +198,7 @@ func New(cfg Config) *Store {
 // Boundary defines which revisions exist: a revision exists if its number is above DeletedThrough.
 // The zero value, which means an absent boundary, covers no revision.
 type Boundary struct {
-	// Timeline is the timeline of the oldest revision above DeletedThrough at the time of
-	// writing.
+	// Timeline is the timeline of the oldest revision that was above DeletedThrough when the boundary was written.
 	Timeline       string `json:"timeline"`
 	DeletedThrough int64  `json:"deleted_through"`
 }

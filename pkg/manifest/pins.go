@@ -21,7 +21,7 @@ type pin struct {
 // unpin deletes expired pins. To decide whether a pin has expired, it assumes that the pinned revision was current
 // until the next kept revision was published. This is safe: if a revision in between had been current at a full hour,
 // it would have its own pin. unpin starts at the oldest pin. It stops at the first pin that is younger than the
-// shortest retention rule, because it keeps all later pins without reading them.
+// shortest retention rule, because all later pins are kept, too.
 func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time) error {
 	s := c.store
 	pinned, err := c.listPins(ctx)

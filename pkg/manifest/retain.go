@@ -117,7 +117,7 @@ type Collector struct {
 }
 
 // Asked returns the revisions that people have pinned, according to the newest revision. It returns false if this
-// process has not seen the newest revision. The collector then deletes no pin.
+// process has not seen the newest revision. In this case, the collector deletes no pin.
 type Asked func(ctx context.Context) (pinned map[int64]bool, current bool, err error)
 
 // NewCollector returns a collector of a domain's revisions and files. Until [Collector.Ask] is called, it does not
@@ -132,7 +132,7 @@ func NewCollector(s *Store, p Policy) *Collector {
 func (c *Collector) Ask(asked Asked) { c.asked = asked }
 
 // errMoved means that another collector or a rebuild replaced the boundary since it was
-// read. Revisions read before may be deleted.
+// read. Revisions that were read before may have been deleted since.
 var errMoved = errors.New("the boundary has moved")
 
 // Retain deletes expired revisions and pins. It does a bounded amount of work and
@@ -239,7 +239,7 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 // committed ones.
 //
 // A collector that stalls just before it creates the copy may create it after the boundary has passed the revision.
-// The copy then already exists, or it has expired and the next Retain deletes it.
+// In this case, the copy already exists, or it has expired and the next Retain deletes it.
 func (s *Store) pin(ctx context.Context, revision, version int64) error {
 	data, _, err := blob.Get(ctx, s.blobs, Key(s.domain, revision), maxBytes)
 	if errors.Is(err, blob.ErrNotFound) {

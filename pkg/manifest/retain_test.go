@@ -214,8 +214,8 @@ func (fx *fixture) copied() (*fixture, *author) {
 	return other, other.author(c)
 }
 
-// A collector may die or get an error at any operation. The remaining revisions are
-// complete, and the next collector produces the same result.
+// A collector may die or get an error at any operation. The remaining revisions must be complete, and the next
+// collector must produce the same result.
 //
 // This test fails if Retain pins no revisions, if a revision's age is measured from its own publish, or if files of
 // pins are deleted.

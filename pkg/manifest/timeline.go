@@ -25,7 +25,7 @@ const sweeperSkew = 15 * time.Minute
 // again.
 //
 // The manifest carries the orphan floor of the old timeline. Publish rejects files
-// named below it. Names minted after NewTimeline are above it.
+// named below it. Names that are created after the call of NewTimeline are above this floor.
 func (s *Store) NewTimeline(ctx context.Context, writer string) (*Manifest, error) {
 	b, version, err := s.Boundary(ctx)
 	if corrupt := new(CorruptError); errors.As(err, &corrupt) {

@@ -170,8 +170,7 @@ func (r *Notification) evictable(_ *State, c *cut) (closed, stop bool) {
 	return r.State.Final() && c.Time.Sub(r.EndedAt) >= kept, false
 }
 
-// quietItem is an item of the index of closed alerts. The index is sorted by the time at which the group of an alert
-// ends.
+// quietItem is an item of the index of ended alerts. The index is sorted by the time at which an alert's group ends.
 type quietItem struct {
 	at  event.Time
 	key Key3

@@ -93,7 +93,7 @@ type Schedule struct {
 	Errors int32  `col:"errors"`
 	// Failures counts consecutive failed runs.
 	Failures int32 `col:"failures"`
-	// LastTick and LastRun are the newest tick and its run, and the totals count ticks by outcome.
+	// LastTick is the newest tick, and LastRun the newest run of the schedule. The totals count ticks by outcome.
 	LastTick     string `col:"last_tick_id,null"`
 	LastRun      string `col:"last_run_id,null"`
 	TicksStarted int64  `col:"ticks_started"`

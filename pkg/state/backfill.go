@@ -183,8 +183,8 @@ func ParseChunkRequest(id string) (key ChunkKey, try int32, ok bool) {
 	return ChunkKey{parts[0], int32(chunk)}, int32(tries), err == nil && err2 == nil && chunk >= 0 && tries >= 0
 }
 
-// Cells are the states of a chunk's partitions, one letter each, in the order of the keys of their tasks. The text
-// form writes a run of equal letters as a number and the letter: "58r1l".
+// Cells are the states of a chunk's partitions, one letter each, in the order of the keys of their tasks. As text, a
+// sequence of equal letters is a number and the letter: "58r1l".
 type Cells []byte
 
 // The states of partitions.

@@ -6,10 +6,10 @@ import (
 )
 
 // EditTag identifies what a person can change about a schedule: its definition, and the last command that paused or
-// resumed it. Ticks do not change it.
+// resumed it. Ticks do not change the tag.
 func (r *Schedule) EditTag() string { return editTag(r.Version, r.CommandID) }
 
-// EditTag identifies the last command about a backfill. Its progress does not change it.
+// EditTag identifies the last command about a backfill. The progress of the backfill does not change the tag.
 func (r *Backfill) EditTag() string { return editTag(r.BackfillID, r.CommandID) }
 
 func editTag(version, command string) string {

@@ -33,7 +33,7 @@ func (s *State) SlotsInUseInPool(pool string) int32 {
 }
 
 // NextAdmissible returns the next task to admit under the limits of its run, its pool and the
-// workspace, or nil. It visits one candidate of each pool, however many tasks are ready.
+// workspace, or nil. It visits only one task of each pool, however many tasks are ready.
 func (s *State) NextAdmissible() *Task {
 	if slots, _ := s.SlotLimit(event.ScopeWorkspace, ""); s.index.allSlots >= slots {
 		return nil

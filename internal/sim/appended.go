@@ -31,7 +31,7 @@ const (
 type waiting struct {
 	entry string
 	nth   int  // position among the domain's entries, in the order in which they became durable
-	timer bool // the entry contains the firing of a timer
+	timer bool // a timer fired in the entry
 }
 
 // appended updates the oracle for a new ledger entry.

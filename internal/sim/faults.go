@@ -156,7 +156,7 @@ func (d *dice) delivery() deliveryFault {
 	}
 	if d.chance(d.TaskAgain, "queue task delivered twice") {
 		f.again = d.between(time.Millisecond, 10*time.Minute)
-		if f.again%2 == 0 { // half of them within 2s, so that two workers execute concurrently
+		if f.again%2 == 0 { // half of the second deliveries come within 2 s, so that two workers execute
 			f.again %= 2 * time.Second
 		}
 	}
@@ -222,7 +222,7 @@ func (d *dice) leap(m *machine) {
 	})
 }
 
-// farAhead draws a distance that the system rejects: hours to years.
+// farAhead draws a duration of hours to years. The system rejects events that are so far ahead.
 func farAhead(r *rand.Rand) time.Duration {
 	const hour, year = time.Hour, 365 * 24 * time.Hour
 	most := []time.Duration{hour, 24 * hour, 2 * year, 250 * year}[r.IntN(4)]

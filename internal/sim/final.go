@@ -120,7 +120,7 @@ func spent(f *followed, t *state.Task, policy plan.Retries) string {
 		return true
 	})
 	if f.unordered {
-		lost = t.GrantedAttempts // a rebuild may have lost the reasons of some timeouts
+		lost = t.GrantedAttempts // a rebuild may have lost the error codes of some timeouts
 	}
 	switch {
 	case !last.Retryable, t.ErrorCode == "EXIT_STATUS" && !policy.UserErrors:

@@ -27,7 +27,7 @@ type followed struct {
 	// compared is the last comparison of each reader, by process. The compared states never change, so no
 	// comparison is repeated.
 	compared map[string]comparison
-	// cancelled contains runs whose cancel was requested, or that timed out.
+	// cancelled contains runs that somebody has asked to cancel, or that timed out.
 	cancelled map[string]bool
 	entries   int
 	waiting   []waiting

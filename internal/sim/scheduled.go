@@ -86,7 +86,7 @@ func (c *World) drawDense() {
 // that time.
 func (c World) begin() time.Time { return epoch.Add(time.Duration(c.Begin) * time.Minute) }
 
-// drawSchedules stores the releases of a domain.
+// drawSchedules draws the schedules of a domain, and stores releases that declare them.
 func (l *workload) drawSchedules(d ids.Domain) *schedules {
 	s := &schedules{versions: map[string]int{}, defined: map[string]map[string]event.Schedule{}}
 	for version := 1; version <= len(releases); version++ {

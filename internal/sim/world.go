@@ -43,7 +43,7 @@ type world struct {
 	alive        sync.WaitGroup
 	requests     int
 	calls        int                  // number of calls of all processes so far
-	mutated      map[string]time.Time // when keys were last written
+	mutated      map[string]time.Time // when each key was last written
 	firstCreate  map[string]origin    // the process that first tried to create each key
 	sealed       map[string]time.Time // until when each object cannot be read
 	delayedUntil time.Time            // an unreadable object or a stalled queue delays timers until this time
@@ -357,7 +357,7 @@ func (w *world) wrote(verb, key string) {
 // maxNotices is how often a notification is delivered before it is dropped.
 const maxNotices = 20
 
-// notify delivers a notification of an object, like Pub/Sub.
+// notify delivers a notification about an object, as Pub/Sub does.
 func (w *world) notify(to, key string, f deliveryFault) {
 	body, err := json.Marshal(map[string]any{"message": map[string]any{"attributes": map[string]string{"objectId": key}}})
 	if err != nil {

@@ -87,7 +87,7 @@ func TestCompactorRefusesEntriesFarAhead(t *testing.T) {
 				case "named":
 					request.Entries = []compactor.Entry{{ID: entry.ID}}
 				}
-				w.clock.pass(3 * time.Hour) // the store time decides, not the fold time
+				w.clock.pass(3 * time.Hour) // the store's time decides, and not the fold time
 				_, err := c.Step(t.Context(), request)
 				require.NoError(t, err)
 				m, st := w.load()

@@ -140,7 +140,7 @@ func TestEventOfClosedRunIsLate(t *testing.T) {
 	c = w.open("two") // this compactor makes no bases
 	there, recent := w.endedRun(c)
 	w.clock.pass(2 * state.ClosedAfter)
-	w.endedRun(c) // advances the fold time
+	w.endedRun(c) // this advances the fold time
 	for name, run := range map[string]string{"in history": gone, "in the live state": there} {
 		for _, p := range []event.Payload{
 			&event.RunTriggered{RunID: run, PlanID: w.ids.New(), Trigger: event.Trigger{Type: "manual"}, RunKey: "again"},

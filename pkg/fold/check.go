@@ -61,7 +61,7 @@ func (f *folder) check(g Group) verdict {
 	return verdict{}
 }
 
-// triggersOther reports whether a group triggers another run than the given run.
+// triggersOther reports whether a group triggers a run other than the given one.
 func triggersOther(g Group, run string) bool {
 	return slices.ContainsFunc(g.Events, func(e *event.Envelope) bool {
 		p, ok := e.Payload.(*event.RunTriggered)

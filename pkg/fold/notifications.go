@@ -168,7 +168,7 @@ func listed(list string, names ...string) string {
 	return jsonOfList(all)
 }
 
-// brief returns the beginning of a message in one line.
+// brief returns the beginning of a message as one line.
 func brief(message string) string {
 	// Cutting the message may split a character, and tables reject text that is not UTF-8.
 	message = strings.ToValidUTF8(message[:min(len(message), 2*maxBrief)], "")

@@ -124,7 +124,7 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 	}
 	next := *s
 	next.LastRun = run.RunID
-	if old == nil || old.State != state.RequestStarted { // otherwise the tick was already counted with another run
+	if old == nil || old.State != state.RequestStarted { // else the tick was counted with another run
 		next.TicksStarted++
 	}
 	if sla := specOf(s).SLASec; sla > 0 {

@@ -14,7 +14,7 @@ type RequestState string
 // Request states. The last three are final. The rows of ended requests stay for [RequestKept], so that a redelivered
 // command does not create a second request.
 const (
-	RequestWaiting   RequestState = "WAITING"   // is planned at NextAt: at its time, or at a retry after a refusal
+	RequestWaiting   RequestState = "WAITING"   // waits for NextAt: its time, or that of a retry
 	RequestBuffered  RequestState = "BUFFERED"  // waits until another run or request of its schedule ends
 	RequestPending   RequestState = "PENDING"   // to be planned
 	RequestStarted   RequestState = "STARTED"   // has become a run

@@ -8,7 +8,7 @@ import "encoding/json"
 type Batch struct {
 	RunID   string `col:"run_id,key"`
 	TaskKey string `col:"task_key,key"`
-	// Partitions are the keys in the order of the task, as JSON.
+	// Partitions is a JSON list of the partition keys, in the order in which the task's definition lists them.
 	Partitions string `col:"partitions"`
 	Meta
 }

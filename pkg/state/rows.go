@@ -57,7 +57,7 @@ const (
 	NoChange   EntryOutcome = "NO_CHANGE"
 	Stale      EntryOutcome = "STALE"    // about an attempt, timer or dispatch that was replaced or has ended
 	Late       EntryOutcome = "LATE"     // about a closed run
-	Conflict   EntryOutcome = "CONFLICT" // excluded by another run or deployment
+	Conflict   EntryOutcome = "CONFLICT" // rejected because of another run or deployment
 	DeadLetter EntryOutcome = "DEAD_LETTER"
 )
 
@@ -75,7 +75,7 @@ type Entry struct {
 	Detail   string       `col:"detail,null"`
 	RunID    string       `col:"run_id,null"` // the run that a dead letter waits for
 	FoldedAt event.Time   `col:"folded_at"`
-	Timer    bool         `col:"timer"` // the group has a fired timer
+	Timer    bool         `col:"timer"` // a timer fired in the group
 	Meta
 }
 

@@ -254,7 +254,7 @@ func TestOwnerContinuesAfterStop(t *testing.T) {
 	f.requireDone(len(assets))
 }
 
-// dep returns the dependency of the i-th asset of a chain.
+// dep returns the upstream of the i-th asset of a chain, if it has one.
 func dep(name string, i int) []string {
 	if i < 0 {
 		return nil

@@ -136,7 +136,7 @@ func TestPythonWorkerReportsFailures(t *testing.T) {
 	})
 }
 
-// Another execution commits while the worker executes the task.
+// Another execution commits while the worker executes the task. The worker must adopt the committed output.
 func TestPythonWorkerAdoptsCommittedOutput(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is not installed")

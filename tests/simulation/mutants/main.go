@@ -70,7 +70,7 @@ func run(ctx context.Context, from, only string, seeds int) error {
 	tried, caught := 0, 0
 	for _, m := range chosen(mutants, from, only) {
 		tried++
-		began := time.Now() //nolint:forbidigo // the duration is printed
+		began := time.Now() //nolint:forbidigo // needed to print the duration
 		how, err := try(ctx, b, m, seeds)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)

@@ -59,8 +59,8 @@ func TestRetainKeepsHourlyAndDailyRevisions(t *testing.T) {
 	}
 	_, orphans, err := fx.audit(t.Context())
 	require.NoError(t, err)
-	// An orphan may be a few hours old: the orphan floor of the oldest revision is 70 minutes old, and collections run only
-	// after every ninth revision.
+	// An orphan may be a few hours old: the orphan floor of the oldest revision is 70 minutes old, and collections run
+	// only after every ninth revision.
 	for _, key := range orphans {
 		require.Less(t, c.Now().Sub(ids.Time(id(key))), 4*time.Hour)
 	}

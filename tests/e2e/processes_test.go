@@ -254,7 +254,7 @@ func TestOwnerContinuesAfterStop(t *testing.T) {
 	f.requireDone(len(assets))
 }
 
-// dep returns the i-th asset of a chain as the list of another asset's dependencies. If i is negative, the list is empty.
+// dep returns the i-th asset of a chain, as a list of dependencies. If i is negative, the list is empty.
 func dep(name string, i int) []string {
 	if i < 0 {
 		return nil

@@ -236,7 +236,7 @@ func TestMailIsSentToOtherRecipients(t *testing.T) {
 	}
 }
 
-// TestMailIsSentOnce talks to a server without encryption. Such a server exists only in a private network.
+// TestMailIsSentOnce sends a mail to a server that does not encrypt connections, like servers in private networks.
 func TestMailIsSentOnce(t *testing.T) {
 	c, got, l := mailServer(t, nil)
 	injected := *message

@@ -166,7 +166,7 @@ type reader struct {
 	view    *View
 }
 
-// group contains parts for which the same columns come from the partition keys.
+// group contains the parts that get the same columns from their partition keys.
 type group struct {
 	keyed []space.Column // the columns that come from the keys
 	parts []groupPart

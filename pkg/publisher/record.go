@@ -15,7 +15,8 @@ import (
 // RecordName is the name of the file in a published folder that records what Servo has published there.
 const RecordName = "_published.json"
 
-// maxRecordBytes bounds a record. It is enough for 20,000 assets, or for a few assets with [MaxOutputs] partitions.
+// maxRecordBytes is the maximum size of a record, in bytes. It is enough for 20,000 assets, or for a few assets with
+// [MaxOutputs] partitions.
 const maxRecordBytes = 256 << 20
 
 // Owner identifies the state folder whose outputs a place shows.

@@ -108,7 +108,7 @@ func (r *Rows) next(values []driver.Value) error {
 	return err
 }
 
-// nextExact reads the next row, with the exact numbers of its JSON. The caller holds the lock.
+// nextExact reads the next row, with the exact numbers of its JSON. The caller must hold the lock.
 func (r *Rows) nextExact(values []driver.Value) error {
 	if err := r.rows.Next(values); err != nil {
 		return err
@@ -126,8 +126,8 @@ func (r *Rows) nextExact(values []driver.Value) error {
 	return nil
 }
 
-// measure reports whether the result has a next row, and returns an error if that row is too large. The caller holds
-// the lock.
+// measure reports whether the result has a next row, and returns an error if that row is too large. The caller must
+// hold the lock.
 func (r *Rows) measure() (ok bool, err error) {
 	if r.sizes == nil {
 		if r.sizes, err = newSizes(r.rows, r.MaxRowBytes); err != nil {

@@ -29,7 +29,7 @@ func permit(statement *duckdb.Stmt, sql string) (duckdb.StmtType, error) {
 	}
 }
 
-// changes reports whether a kind of statement is executed for its effect instead of its rows.
+// changes reports whether a kind of statement is executed for its effect, and not for its rows.
 func changes(kind duckdb.StmtType) bool {
 	switch kind {
 	case duckdb.STATEMENT_TYPE_SELECT, duckdb.STATEMENT_TYPE_EXPLAIN, duckdb.STATEMENT_TYPE_RELATION:

@@ -24,7 +24,7 @@ type Result struct {
 	Groups int   `json:"groups"`
 	Rows   int64 `json:"rows"`
 	// Recorded reports that the ledger was replayed in the recorded order, so that the new state equals the old one.
-	// Otherwise the state is valid, and contains all facts.
+	// If it is false, the state may differ, but is valid and contains all facts.
 	Recorded bool `json:"recorded_order"`
 	// Lost is the number of groups that the old state had folded and that the ledger has lost. The new state does not
 	// contain them.

@@ -18,7 +18,7 @@ type Config struct {
 	*domain.Handle
 	// Writer names this process in the published manifest.
 	Writer string
-	// Bare makes a rebuild fold the ledger in the order of ids, without the recorded order.
+	// Bare makes a rebuild fold the ledger in the order of ids, and not in the recorded order.
 	Bare bool
 	// AllowLoss makes a rebuild continue if the ledger lacks groups that the state has folded.
 	AllowLoss bool

@@ -34,8 +34,8 @@ func newer(p, q *cell) bool {
 	return q.version > p.inputs && (q.readBy(p.incomplete) != p.reads() || !readInChain(p, q.version))
 }
 
-// readInChain reports whether p read a version that its own chain of retries made. If p is incomplete, its own run
-// must have made the version.
+// readInChain reports whether p has read a version. The version must come from p's own chain of retries or, if p is
+// incomplete, from p's own run.
 func readInChain(p *cell, version int64) bool {
 	return version < p.version && (p.leftOut == 0 || version <= p.leftOut)
 }
@@ -49,7 +49,7 @@ func (n *newest) add(q *cell) {
 	n.runs.add(q.version, q.readBy(true))
 }
 
-// newerThan reports whether any of the partitions makes p stale.
+// newerThan reports whether p is stale because of one of the partitions.
 func (n *newest) newerThan(p *cell) bool {
 	if p.incomplete {
 		return n.runs.newerThan(p)
@@ -77,8 +77,8 @@ func (g *greatest) add(version int64, by uint32) {
 	}
 }
 
-// newerThan reports whether any of the versions makes p stale. Among the versions of p's own chain or run, comparing
-// the greatest is enough: if p has read it, p has also read every lesser version of the same chain or run.
+// newerThan reports whether p is stale because of one of the versions. Among the versions of p's own chain or run,
+// comparing the greatest is enough: if p has read it, p has also read every lesser version of the same chain or run.
 func (g *greatest) newerThan(p *cell) bool {
 	if g.by != p.reads() {
 		return g.version > p.inputs

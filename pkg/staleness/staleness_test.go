@@ -86,7 +86,7 @@ func stale(p *state.Partition, upstream []*state.Partition) bool {
 	return false
 }
 
-// made lists times at which outputs are made: before, at and after the ends of the days.
+// made contains the times at which the tests make outputs: before, at and after the ends of days.
 var made = []time.Time{
 	time.Date(2024, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(2025, 1, 2, 23, 59, 59, 0, time.UTC), time.Date(2025, 1, 3, 0, 0, 0, 0, time.UTC),
 	time.Date(2025, 1, 20, 0, 0, 0, 0, time.UTC), time.Date(2025, 1, 21, 0, 0, 0, 0, time.UTC),

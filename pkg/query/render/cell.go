@@ -66,7 +66,7 @@ func floatText(v float64, bits int) string {
 	return strconv.FormatFloat(v, 'g', -1, bits)
 }
 
-// numeric reports whether a cell is a number, because a table aligns numbers to the right.
+// numeric reports whether a cell is a number. A table aligns numbers to the right.
 func numeric(cell any) bool {
 	switch cell.(type) {
 	case Number, int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:

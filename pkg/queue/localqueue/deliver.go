@@ -53,7 +53,7 @@ func (q *Queue) finish(l *lane, t *task, status int, err error) (next *task) {
 	return nil
 }
 
-// fail schedules the next attempt of a task, or drops the task. The caller holds the lock.
+// fail schedules the next attempt of a task, or drops the task. The caller must hold the lock.
 func (q *Queue) fail(l *lane, t *task, status int, err error) {
 	t.attempts++
 	if err == nil && status < 500 {
@@ -82,7 +82,7 @@ func (q *Queue) backoff(failures int) time.Duration {
 	return min(wait, q.opts.MaxBackoff)
 }
 
-// post makes one attempt, and returns the status of the answer.
+// post sends a task to its target once, and returns the status of the answer.
 func (q *Queue) post(ctx context.Context, t *task) (status int, err error) {
 	ctx, release := q.withDeadline(ctx, t.DispatchDeadline)
 	defer release()

@@ -103,7 +103,7 @@ type runFinder struct {
 	looked int
 }
 
-// run examines parts until it has found enough runs. It returns the value of Before for the next page.
+// run examines parts until it has found enough runs. It returns [RunPage.Next].
 func (f *runFinder) run(ctx context.Context) (next string, err error) {
 	if index, has := f.h.indexes[runsTable]; has {
 		if f.q.Limit > 0 && f.above(index.MaxRun) >= f.q.Limit { // history has no newer run

@@ -32,7 +32,7 @@ type APIConfig struct {
 	Size    corpus.Size
 	Seed    uint64
 	Samples int // number of calls of each kind
-	// Only limits the measurement to the kinds of calls whose names it matches; nil: all kinds are measured.
+	// Only selects the kinds of calls to measure: those whose names it matches. Nil: all kinds.
 	Only   *regexp.Regexp
 	Clock  clock.Clock
 	Logger *slog.Logger

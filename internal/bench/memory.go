@@ -19,7 +19,7 @@ func residentMemory(process, line string) int64 { return kibibytes(process, "sma
 // resetPeakRSS resets the peak of this process, so that each workload has its own.
 func resetPeakRSS() {
 	debug.FreeOSMemory()
-	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // on failure, the peak counts from the process's start
+	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // on failure, the peak is not reset
 }
 
 // kibibytes returns the value in bytes of a line in a file of /proc/PID.

@@ -85,7 +85,7 @@ func New(inner blob.Store, cfg Config) *Store {
 
 // timed calls the function do after half of the drawn latency, and returns after the other half.
 func timed[T any](ctx context.Context, s *Store, d latency.Dist, verb, key string, do func() (T, error)) (T, error) {
-	half := s.cfg.Random.Draw(d) / 2 //nolint:mnd // half before the operation, half after
+	half := s.cfg.Random.Draw(d) / 2 //nolint:mnd // half of the latency passes before the operation, half after it
 	var none T
 	if err := s.wait(ctx, half, verb, key); err != nil {
 		return none, err

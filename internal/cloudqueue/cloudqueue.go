@@ -89,7 +89,7 @@ func (q *Queue) Operations() (calls, deliveries int64) { return q.calls.Load(), 
 
 // call calls the function do after half of the drawn latency, and returns after the other half.
 func (q *Queue) call(ctx context.Context, verb, queueName, name string, do func() error) error {
-	half := q.cfg.Random.Draw(q.cfg.Model.Call) / 2 //nolint:mnd // half before the call, half after
+	half := q.cfg.Random.Draw(q.cfg.Model.Call) / 2 //nolint:mnd // half of it before the call, half after
 	wait := func() error {
 		if half <= 0 {
 			return nil
@@ -112,7 +112,7 @@ func (q *Queue) call(ctx context.Context, verb, queueName, name string, do func(
 
 // Create implements [queue.Queue].
 func (q *Queue) Create(ctx context.Context, t queue.Task) error {
-	t.Turn = queue.Turn{} // a cloud's queue ignores turns
+	t.Turn = queue.Turn{} // a cloud's queue does not dispatch tenants in turn
 	return q.call(ctx, "create", t.Queue, t.Name, func() error {
 		if q.cfg.Model.Delivery.P50 > 0 || q.cfg.Model.Every > 0 {
 			t.ScheduleTime = q.deliveryTime(t)

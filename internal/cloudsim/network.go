@@ -66,7 +66,7 @@ func (n *network) serving(name string) <-chan struct{} {
 }
 
 // serve adds an instance of a host. When the context work ends, the requests of the instance end.
-func (n *network) serve(name string, handler http.Handler, work context.Context) *instance { //nolint:revive // of the instance, not of the call
+func (n *network) serve(name string, handler http.Handler, work context.Context) *instance { //nolint:revive // the instance's context, not the call's
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h, i := n.host(name), &instance{handler, work}
@@ -116,7 +116,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	defer r.Body.Close()
 	n := t.network
-	half := n.random.Draw(t.dist) / 2 //nolint:mnd // half before the request, half after
+	half := n.random.Draw(t.dist) / 2 //nolint:mnd // half of the latency passes before the request, half after it
 	if err := n.clock.Sleep(r.Context(), half); err != nil {
 		return nil, err
 	}

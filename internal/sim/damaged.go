@@ -26,7 +26,7 @@ const (
 )
 
 // drawDamage enables damage of committed outputs in some worlds. It runs after all other draws, because they depend
-// on whether the world has faults.
+// on whether the world has faults, and damage is a fault.
 func (c *World) drawDamage() {
 	if r := random(c.Seed, "damaged outputs", 0); r.IntN(4) == 0 {
 		c.Faults.Damaged = 1 + r.IntN(400>>r.IntN(4))

@@ -41,8 +41,8 @@ func (w *world) scheduleOnline() {
 	}
 }
 
-// insist repeats a bare rebuild that ended the old revision numbers, but died or gave up before it published. Without
-// another attempt, the domain would have no revision.
+// insist repeats a bare rebuild that raised the boundary above all old revisions, but died or gave up before it
+// published. Without another attempt, the domain would have no revision.
 func (w *world) insist(m *machine, f *followed) {
 	w.after(time.Minute, nil, func() {
 		if w.over || !f.ended && m.alive == nil {
@@ -59,9 +59,9 @@ func (w *world) insist(m *machine, f *followed) {
 const maxOnline = 5
 
 // rebuildOnline is an operator's rebuild. Each try either publishes the same state again, or returns an error and
-// changes nothing. It writes unreferenced files and at most one manifest, which the oracle compares with the previous
-// revision. A bare rebuild may yield a different state, and creates a wakeup. A bare rebuild, or any rebuild if
-// manifests are missing, may also write the boundary.
+// leaves the state unchanged. A try may write files that nothing references. It writes at most one manifest, which
+// the oracle compares with the previous revision. A bare rebuild may yield a different state, and creates a wakeup. A
+// bare rebuild, or any rebuild if manifests are missing, may also write the boundary.
 func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare bool) {
 	source := ids.NewSource(p.now, p.entropy)
 	blobs := faultblob.New(store{p}, func(op faultblob.Op, key string) faultblob.Fault {

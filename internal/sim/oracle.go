@@ -26,7 +26,7 @@ type oracle struct {
 	domains    map[ids.Domain]*followed
 	violations []string
 	minutes    int
-	delays     time.Duration                 // how long timers have waited so far: [world.delayedUntil]
+	delays     time.Duration                 // how long timers have been delayed so far: see [world.delayedUntil]
 	repaired   int                           // number of rebuilds and verifications
 	plans      map[string]map[string]string  // results of the method reads, by plan
 	decoded    map[string]*plannedRun        // decoded plans
@@ -323,8 +323,8 @@ func (o *oracle) checkRead(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 const restartTime = 20 * time.Minute
 
 // damaged handles a reader that reports a damaged state. This is a violation unless an operator repairs the domain.
-// It is also allowed during a bare rebuild of a domain without manifests: the rebuild first ends the old revision
-// numbers, and the domain has no revision until the rebuild publishes.
+// It is also allowed during a bare rebuild of a domain without manifests: the rebuild first raises the boundary above
+// all old revisions, so the domain has no revision until the rebuild publishes.
 func (o *oracle) damaged(p *process, d ids.Domain, err error) {
 	f := o.domains[d]
 	restarting := f.ended || !f.endedAt.IsZero() && o.w.now().Sub(f.endedAt) < restartTime

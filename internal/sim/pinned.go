@@ -58,7 +58,8 @@ type heldRevision struct {
 	outputs map[string]string // URIs by materialization
 }
 
-// hold records which outputs the revisions show that the newest revision has pinned.
+// hold records the outputs of each revision that the newest revision has pinned: those that the pinned revision
+// shows.
 func (o *oracle) hold(f *followed) {
 	for row := range f.state.Pins.All {
 		past, known := f.past[row.Number()]

@@ -67,7 +67,7 @@ func smaller(w World) []World {
 		{func(c *World) *int { return &c.Online }, 0},
 		{func(c *World) *int { return &c.Minutes }, 1},
 	} {
-		if *field.of(&w) <= field.least { // for example, Days stays 0 in a small world: it would make the world large
+		if *field.of(&w) <= field.least { // for example, Days stays 0 in a small world: 1 would make it large
 			continue
 		}
 		try(func(c *World) { n := field.of(c); *n = max(field.least, *n/2) })

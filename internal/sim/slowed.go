@@ -102,8 +102,8 @@ func (c World) heartbeatEvery() time.Duration {
 	return 5 * time.Second
 }
 
-// beatTimeout returns the heartbeat timeout of an asset, given a drawn number of seconds. In this time, a worker
-// sends at least three heartbeats.
+// beatTimeout returns the heartbeat timeout of an asset, given a drawn number of seconds. Within the timeout, a
+// worker sends at least three heartbeats.
 func (c World) beatTimeout(drawn int32) int32 {
 	if c.Slowed > 0 {
 		return 3 * drawn

@@ -67,7 +67,8 @@ func (f *followed) noteSkipped(blobs blob.Store, key string) {
 }
 
 // forgets reports whether a rebuild has lost the success of a task's upstream, because an operator had skipped the
-// entry with this success. In this case, the task may have succeeded although the upstream now has not.
+// entry with this success. In this case, the task may have succeeded although, in the rebuilt state, its upstream has
+// not.
 func (f *followed) forgets(t *state.Task) bool {
 	for d := range f.state.Deps.All {
 		if d.RunID == t.RunID && d.Downstream == t.TaskKey && f.unordered && f.forgotten[state.Key2{A: d.RunID, B: d.Upstream}] {

@@ -74,7 +74,8 @@ type judged struct {
 const maxSummaries = 1000
 
 // assetsAt returns the assets of a moment. If the revision is earlier than that of m, m does not keep the returned
-// assets. Otherwise a listing of an earlier revision and an open web page would keep discarding each other's results.
+// assets. If it kept them, a listing of an earlier revision and an open web page would keep discarding each other's
+// results.
 func (m *memo) assetsAt(at moment) *judged {
 	m.mu.Lock()
 	defer m.mu.Unlock()

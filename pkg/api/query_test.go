@@ -167,7 +167,8 @@ func TestQueryRefusals(t *testing.T) {
 	require.Equal(t, http.StatusNotImplemented, ask(t, "", `{"sql": "SELECT 1"}`, nil).status)
 }
 
-// blockedQueries serves queries that send to entered when they begin, and then run until release is closed.
+// blockedQueries serves queries. Each query sends to the channel entered when it begins, and then runs until the
+// channel release is closed.
 func blockedQueries() (mux *http.ServeMux, entered, release chan struct{}) {
 	mux, entered, release = http.NewServeMux(), make(chan struct{}), make(chan struct{})
 	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string, string) (api.QuerySession, api.Revision, error) {

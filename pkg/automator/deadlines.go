@@ -114,7 +114,7 @@ func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *s
 	if since != 0 {
 		late = slices.DeleteFunc(late, func(key string) bool {
 			made := snap.State.Partitions.Get(state.Key2{A: row.AssetKey, B: key})
-			return made != nil && made.MaterializedAt > since // has a new output, which may be stale
+			return made != nil && made.MaterializedAt > since // the partition has a new output, which may be stale
 		})
 	}
 	if item.Verdict = event.DeadlineMet; len(late) > 0 {

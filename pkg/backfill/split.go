@@ -122,8 +122,8 @@ type splitter struct {
 	// parents joins cells that depend on each other into trees: the entry of a cell is its parent. The entry of a root
 	// is the negated number of cells in its tree.
 	parents []int32
-	// ordered is the first asset that reads more of its own earlier partitions than fit into a chunk. The field itself
-	// contains pairs of cells of such assets: the first cell of a pair reads the second.
+	// ordered is the first asset that reads more of its own earlier partitions than fit into a chunk. The field named
+	// itself contains pairs of cells of such assets: the first cell of a pair reads the second.
 	ordered ids.AssetKey
 	itself  [][2]int32
 }

@@ -212,8 +212,8 @@ func (f *folder) notificationEnded(p *event.NotificationEnded) verdict {
 	old := f.st.Notifications.Get(p.NotificationID)
 	switch {
 	case old == nil || old.State.Final():
-		// An ended notification leaves the live state, in a rebuild perhaps earlier than in the original fold. So the
-		// outcome must be the same with and without its row.
+		// The row of an ended notification is removed from the live state, and a rebuild may remove it earlier than the
+		// original fold did. So the outcome must not depend on whether the row still exists.
 		return noChange
 	case old.State == state.NotificationCounting:
 		return stale("the notification is still counting")

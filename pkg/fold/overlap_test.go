@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// If too many requests of the domain wait to be planned, a tick cannot start. In this case, it must not end the run
-// that it would replace, because otherwise neither of them would run.
+// If too many requests of the domain wait to be planned, a tick cannot start. In this case, the tick must not end the
+// run that it would replace: otherwise, neither this run nor the run of the tick would continue.
 func TestDroppedTickEndsNoRun(t *testing.T) {
 	for policy, want := range map[string]state.TickOutcome{
 		event.OverlapCancelOther: state.TickDropped, event.OverlapTerminateOther: state.TickDropped,

@@ -11,8 +11,8 @@ import (
 )
 
 // A later run materializes an upstream before an earlier run does. In this case, the earlier run's output of this
-// upstream does not become visible, but the tasks of the earlier run read it. They must not seem to have read the
-// visible output.
+// upstream does not become visible, but the tasks of the earlier run read it. The state must record that they have
+// not read the visible output.
 func TestI21ReaderOfOvertakenOutputIsIncomplete(t *testing.T) {
 	w := foldtest.New(t)
 	first := w.Run(assetTask("a"), assetTask("b", "a"))
@@ -31,8 +31,8 @@ func TestI21ReaderOfOvertakenOutputIsIncomplete(t *testing.T) {
 	require.True(t, reader.Incomplete())
 }
 
-// A group node represents its upstreams: if the output of one of them is not visible, a reader of the group is
-// incomplete.
+// A group node represents its upstreams: if the output of one of them is not visible, the output of a task that reads
+// the group is incomplete.
 func TestI21ReaderOfGroupWithOvertakenOutputIsIncomplete(t *testing.T) {
 	w := foldtest.New(t)
 	group := event.TaskDef{TaskKey: "g", Kind: event.KindGroup, DependsOn: []string{"a", "c"}, TriggerRule: event.RuleAllSuccess}
@@ -65,7 +65,8 @@ func TestReaderAfterOrderNodeIsComplete(t *testing.T) {
 	require.False(t, w.State.Partitions.Get(state.Key2{A: "c"}).Incomplete())
 }
 
-// A later run has materialized one partition of a batch: not the partition after which the batch's task is named.
+// A later run has materialized one partition of a batch. It is not the first partition, whose key is the partition
+// key of the batch's task.
 func TestI21ReaderOfBatchWithOvertakenPartitionIsIncomplete(t *testing.T) {
 	for _, test := range []struct {
 		name, later string

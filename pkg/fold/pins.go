@@ -24,7 +24,7 @@ func (f *folder) checkPin(p *event.RevisionPinned, c *checked) verdict {
 	return verdict{}
 }
 
-// PinLimit returns the reason why another revision cannot be pinned.
+// PinLimit returns the error message for a pin that would exceed the limit. pinned is the number of pinned revisions.
 func PinLimit(pinned int) string {
 	return fmt.Sprintf("%d revisions are pinned: at most %d are allowed: release one of them", pinned, state.MaxPins)
 }

@@ -147,7 +147,8 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 		return stale("the output is " + string(old.State))
 	}
 	if f.at() >= old.ExpiresAt {
-		// The timer is late, and in a rebuild it may be folded before the decision. So the expiry must win in either order.
+		// The timer has not fired yet, although the candidate has expired. A rebuild may fold the timer before the
+		// decision. So the expiry must win, whichever of them is folded first.
 		f.expire(old)
 		return stale("the output has expired")
 	}
@@ -179,9 +180,9 @@ func (f *folder) candidatesOf(one *state.Candidate) (rows []*state.Candidate) {
 }
 
 // approve makes a candidate the visible output of its partition. No task has read the output before, so its version
-// is the sequence number of the approval. LeftOut is never 0: if no upstream was left out, it is the sequence number
-// at which the output was made, because the task cannot have read outputs of its chain of retries that were made
-// later. approve also ends the alerts about the partition, as a success does.
+// is the sequence number of the approval. If the task read the outputs of all upstreams, LeftOut is the sequence
+// number at which the output was made, and not 0: the task cannot have read outputs that other runs of its chain of
+// retries made between then and the approval. approve also ends the alerts about the partition, as a success does.
 func (f *folder) approve(row *state.Candidate, by, reason string) {
 	f.conclude(row, state.CandidateApproved, by, reason)
 	f.recovered(subjectAsset+row.AssetKey, row.AssetKey,

@@ -16,9 +16,10 @@ import (
 const (
 	// NothingToDo is the code of a request that was refused because no partition needs to run. This is not a failure.
 	NothingToDo = "NOTHING_TO_DO"
-	// MaxRequestTries is how often a request is planned again after temporary refusals.
+	// MaxRequestTries is how many times at most a request is planned again after temporary refusals.
 	MaxRequestTries = 12
-	// The delay before a request is planned again doubles between these bounds.
+	// The delay before a request is planned again starts at the first value, and doubles with each refusal up to the
+	// second.
 	minRequestDelay = 10 * time.Second
 	maxRequestDelay = 10 * time.Minute
 	// maxExpired is the maximum number of rows of ended requests that one event removes.
@@ -130,7 +131,8 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 	if sla := specOf(s).SLASec; sla > 0 {
 		run.SLAAt = run.CreatedAt.Add(time.Duration(sla) * time.Second)
 	}
-	// The run was folded before the decision about its instant: this instant must not be decided again.
+	// The run was folded before the event that decides its instant. That event must not create a second tick for this
+	// instant, so the cursor moves to it now.
 	if old == nil && strings.HasPrefix(p.RequestID, tickRequest) && row.Logical > next.Cursor {
 		next.Cursor = row.Logical
 		if next.Live() {

@@ -95,7 +95,8 @@ func (c closing) retryReason(t *state.Task) string {
 	return ""
 }
 
-// grant increases a task's number of attempts by n. A negative n withdraws the grant for a loss that did not happen.
+// grant increases a task's number of attempts by n. A negative n withdraws a grant, if it turns out that the attempt
+// was not lost.
 func grant(t *state.Task, n int32) {
 	t.GrantedAttempts += n
 	t.MaxAttempts = int32(min(int64(t.MaxAttempts)+int64(n), math.MaxInt32)) //nolint:gosec // min limits the value

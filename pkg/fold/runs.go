@@ -40,8 +40,8 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 	return folded
 }
 
-// rememberRetry records the last retry of a chain. The row stays in the live state for longer than the run, so it
-// also records retries that have moved to history.
+// rememberRetry records the last retry of a chain. The row stays in the live state for longer than the run. So it
+// still names the last retry after the run of that retry has moved to history.
 func (f *folder) rememberRetry(p *event.RunTriggered) {
 	if p.RootRun == "" {
 		return

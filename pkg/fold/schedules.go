@@ -17,12 +17,12 @@ import (
 
 // Limits of schedules.
 const (
-	// OnTime is the maximum delay with which the wake timer may call a tick that counts as on time. Such a tick is
-	// decided immediately. If the call is later, the calendar first lists the instants that have passed, and the
-	// catch-up policy decides which of them get ticks.
+	// OnTime is the maximum delay between the time at which a tick is due and the call of the wake timer. If the delay
+	// is not exceeded, the tick is on time, and the call decides it immediately. If the call is later, the calendar
+	// first lists the instants that have passed, and the catch-up policy decides which of them get ticks.
 	OnTime = time.Minute
-	// LateTick is the maximum delay with which a schedule without catch-up still ticks. It is longer than the time
-	// within which a sweep finds a lost timer call.
+	// LateTick is the maximum delay after which a schedule without catch-up still creates a tick for a missed instant.
+	// It is longer than the time within which a sweep finds a lost timer call.
 	LateTick = 15 * time.Minute
 	// MaxBuffered is the maximum number of buffered ticks of a schedule.
 	MaxBuffered = 1000

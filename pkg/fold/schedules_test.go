@@ -34,7 +34,7 @@ func newTicking(t *testing.T, spec event.Schedule) *ticking {
 	return w
 }
 
-// deploy deploys a release with the schedule, and defines it.
+// deploy deploys a release with the schedule, and defines the schedule.
 func (w *ticking) deploy() {
 	w.t.Helper()
 	p := &event.ProjectDeployed{
@@ -52,7 +52,7 @@ func (w *ticking) define() {
 
 func (w *ticking) row() *state.Schedule { return w.State.Schedules.Get("clock") }
 
-// answer returns the answer of the calendar about the schedule.
+// answer returns the event in which the calendar answers the request of the schedule for its instants.
 func (w *ticking) answer() *event.CalendarAdvanced {
 	row := w.row()
 	item := event.CalendarItem{Schedule: "clock", Version: row.Version, After: row.Cursor, Through: row.Cursor, Calendar: "2025c"}

@@ -14,7 +14,7 @@ import (
 
 const cron = "timer:cron:nightly:1767409445"
 
-// requestCron returns the request for an external timer in an hour.
+// requestCron returns the request for an external timer that is due in an hour.
 func requestCron(w *foldtest.World) *event.TimerRequested {
 	return &event.TimerRequested{
 		TimerID: cron, TimerType: foldtest.TimerOther, FireAt: event.At(w.Now.Add(time.Hour)), Payload: []byte(`{"x":1}`),

@@ -222,7 +222,7 @@ type versions struct {
 	// settled is the number of versions before and including the newest one that is settled. If none is settled, it is
 	// greater than any index in list.
 	settled int
-	// since holds the earliest time of the visible version and of the first n versions, for each n.
+	// since[n] is the earliest of the times of the visible version and of the first n versions in list.
 	since []event.Time
 }
 
@@ -252,8 +252,8 @@ func (s Success) compare(other Success) int {
 	return cmp.Or(cmp.Compare(s.RunID, other.RunID), cmp.Compare(s.TaskKey, other.TaskKey))
 }
 
-// outlived reports whether the version at an index of v.list is superseded and no longer protected by keep. The length
-// of the list stands for an older version.
+// outlived reports whether the version at an index of v.list is superseded and no longer protected by keep. The index
+// len(v.list) means a version that is older than every version in the list.
 func (r *Rows) outlived(keep Keep, now event.Time, v *versions, at int) bool {
 	if r.Visible.MaterializationID == "" || at < len(v.list) && v.list[at].compare(r.Visible) >= 0 {
 		return false // not superseded

@@ -186,9 +186,10 @@ func (p *pass) prefix(ctx context.Context, prefix string) error {
 	}
 }
 
-// list returns about maxBatch objects after a key: logs, or whole materializations. A partition may be in several
-// batches, because the decision about a materialization depends on no other stored object. last is the last listed key,
-// or "" if no object follows. A materialization with too many objects is kept, and the pass reports it.
+// list returns about maxBatch objects after a key: logs, or whole materializations. The materializations of a
+// partition may be in several batches, because the decision about a materialization depends on no other stored
+// object. last is the last listed key, or "" if no object follows. A materialization with too many objects is kept,
+// and the pass reports it.
 func (p *pass) list(ctx context.Context, prefix, after string) (batch []Object, last string, err error) {
 	current, first, kept := "", 0, ""
 	for o, err := range p.Store.List(ctx, blob.ListOptions{Prefix: prefix, StartAfter: after}) {
@@ -350,8 +351,8 @@ func (p *pass) cells(batch []Object) []*cell {
 	return cells
 }
 
-// winner sets m.Winner if several executions left files: from the decision about the output, or from
-// the commit marker.
+// winner sets m.Winner if several executions left files. The decision about the output or the commit marker names the
+// winner.
 func (p *pass) winner(ctx context.Context, m *Materialization) error {
 	folders := map[string]bool{}
 	key := cmp.Or(m.Marker.Key, m.Blocked.Key)

@@ -129,14 +129,14 @@ func (f *fixture) publish() {
 	f.newest = m
 }
 
-// pin copies a revision, like the command that pins it.
+// pin copies a revision, as the command that pins revisions does.
 func (f *fixture) pin(revision int64) {
 	f.t.Helper()
 	_, err := f.cfg.Manifests.Pin(f.t.Context(), revision)
 	require.NoError(f.t, err)
 }
 
-// left returns the keys below assets/ and logs/.
+// left returns the keys of the objects that are left below assets/ and logs/.
 func (f *fixture) left() []string {
 	f.t.Helper()
 	var keys []string

@@ -87,8 +87,8 @@ func (p *pass) loadState(ctx context.Context) (event.Time, error) {
 	if err := k.loadPinned(ctx, p); err != nil {
 		return 0, err
 	}
-	// If a published place starts to show a version after this call, the version is visible now, and is therefore kept
-	// for at least an hour.
+	// A published place that changes after this call shows versions that are visible now or later. Such versions are
+	// kept for at least an hour, so they need not be listed here.
 	if p.Published != nil {
 		published, err := p.Published()
 		if err != nil {
@@ -174,8 +174,8 @@ func (k *known) reads(built *plan.Plan) {
 	}
 }
 
-// recorded returns the earliest time at which a success can have been recorded. The worker's
-// clock may be behind, and the worker may have paused before it reported.
+// recorded returns the earliest time at which a success can have been recorded. This may be later than the completion
+// time that the worker reported: the worker's clock may be behind, or the worker may have paused before it reported.
 func recorded(completed event.Time, version string) event.Time {
 	if !ids.Valid(version) {
 		return completed

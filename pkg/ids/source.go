@@ -60,7 +60,7 @@ func (s *Source) New() string {
 	return s.last.String()
 }
 
-// leads reports whether an id is more than maxLead ahead of the time now and of the floor.
+// leads reports whether an id is more than maxLead ahead of both the time now and the floor.
 func (s *Source) leads(id ulid.ULID, now time.Time) bool {
 	lead := int64(id.Time()) - max(now.UnixMilli(), int64(s.floor.Time())) //nolint:gosec // 48 bits
 	return lead > maxLead.Milliseconds()

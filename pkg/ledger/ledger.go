@@ -14,9 +14,9 @@
 // append has succeeded.
 //
 // The Appender ignores an answer, whether success or error, that arrives more than 30 s after the name was minted. It
-// also ignores an answer whose store time is more than 60 s past the name. In both cases a listing may have missed
-// the name, so the Appender writes the same bytes again under a new name. Folding the second entry changes nothing,
-// because events have natural keys.
+// also ignores an answer in which the store's time is more than 60 s later than the time in the name. In both cases a
+// listing may have missed the name, so the Appender writes the same bytes again under a new name. Folding the second
+// entry changes nothing, because events have natural keys.
 //
 // # Ids
 //

@@ -124,8 +124,8 @@ func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 	data, stored, err := blob.Get(ctx, a.cfg.Store, b.key, MaxEntryBytes)
 	switch {
 	case err != nil:
-		// If the object is absent, the entry has already been folded and archived, which is unlikely. In this case the
-		// batch is appended again when its name is too old.
+		// If the object is absent, the entry has already been folded and archived, which is unlikely. In this case, the
+		// batch is tried again until its name is too old, and is then appended under a new name.
 		return blob.Object{}, fmt.Errorf("read back %s: %w", b.key, err)
 	case !bytes.Equal(data, b.data):
 		return blob.Object{}, fmt.Errorf("%s: %w", b.key, errTaken)

@@ -59,7 +59,7 @@ func newTickFixture() (*fixture, *tick) {
 }
 
 // author is a process that publishes as a compactor does: one file per revision, and sometimes a base that replaces
-// these files. Other revisions are published between the writing of a base and its publish.
+// these files. Between writing a base and publishing it, the author publishes other revisions.
 type author struct {
 	fx        *fixture
 	s         *manifest.Store

@@ -109,7 +109,7 @@ func decode(data []byte, known parsed) (*Manifest, parsed, error) {
 	if err == nil && head.SchemaVersion >= 1 && head.SchemaVersion <= SchemaVersion {
 		m := head.Manifest
 		next, checked := parsed{domain: m.Domain(), deltas: map[deltaText]Delta{}}, map[string][]bool{}
-		if known.domain != next.domain { // keys of files, which known parts contain, depend on the domain
+		if known.domain != next.domain { // the known parts contain keys of files, which depend on the domain
 			known = parsed{}
 		}
 		sameBase := known.baseText != "" && string(head.Base) == known.baseText

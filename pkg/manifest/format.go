@@ -119,8 +119,8 @@ type BaseSnapshot struct {
 	PartitionsFrom string `json:"partitions_from,omitempty"`
 }
 
-// After reports whether the base may hold changes after a revision. It also returns true for a base of an earlier
-// build, which does not record its revision.
+// After reports whether the base may hold changes that are newer than a revision. It also returns true for a base of
+// an earlier build, which does not record its revision.
 func (b BaseSnapshot) After(revision int64) bool {
 	return b.Revision > revision || b.Revision == 0 && b.ID != ""
 }

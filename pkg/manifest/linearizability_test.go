@@ -263,7 +263,7 @@ func (c *client) retain(fx *fixture) {
 		require.NoError(c.n.t, err)
 		through := b.DeletedThrough
 		for {
-			m, err := fx.writer().LoadAt(c.n.t.Context(), through+2) // +2, because the newest revision stays
+			m, err := fx.writer().LoadAt(c.n.t.Context(), through+2) // the successor of the revision to collect
 			if err != nil || now().Sub(m.PublishedAt.Time()) < time.Hour {
 				break
 			}
@@ -298,7 +298,8 @@ func TestPublishAndLoadAreLinearizable(t *testing.T) {
 			var clients sync.WaitGroup
 			for name := range 4 {
 				clients.Go(func() {
-					elapse(t, time.Duration(1+name)) // a fixed order, so that the seed also decides the first draw
+					// Start the clients in a fixed order. Then the seed alone decides which values each client draws.
+					elapse(t, time.Duration(1+name))
 					connect(name, faultblob.New(n, n.fault)).rounds(15)
 				})
 			}

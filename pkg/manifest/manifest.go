@@ -154,7 +154,7 @@ type Config struct {
 	OnStored func(revision int64)
 	// Logger receives warnings about retried publishes. It may be nil.
 	Logger *slog.Logger
-	// Decoder decodes manifests. nil: a decoder of this store.
+	// Decoder decodes manifests. If it is nil, the store creates its own decoder.
 	Decoder *Decoder
 }
 

@@ -116,7 +116,7 @@ func (s *Store) commit(ctx context.Context, m *Manifest) error {
 		b, _, err := s.Boundary(ctx)
 		if err == nil {
 			if b.Covers(m.Revision) {
-				s.distrust() // m's parent was no longer the newest revision
+				s.distrust() // the revision that this process knew as the newest was outdated
 				return fmt.Errorf("%w: deleted through %d", ErrNotCommitted, b.DeletedThrough)
 			}
 			return nil

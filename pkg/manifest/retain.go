@@ -99,8 +99,8 @@ const (
 )
 
 // Collector deletes what a policy does not keep: see the package documentation. It caches its position and the pins,
-// which never change. A new Collector needs nothing else: it reads the pins again. Any number of collectors may work
-// on a domain, but each one must be used by one goroutine at a time.
+// which never change. A new Collector starts without stored state: it reads the pins again. Any number of collectors
+// may work on a domain, but each one must be used by one goroutine at a time.
 type Collector struct {
 	store  *Store
 	policy Policy
@@ -261,9 +261,10 @@ func (s *Store) pin(ctx context.Context, revision, version int64) error {
 	return nil
 }
 
-// Pin copies an existing revision, so that the copy stays when the revision is deleted. Collectors keep the
-// copy once [Asked] reports it to them. Pin returns the version of the copy: if a second call returns the same
-// version, the copy existed all the time. The error is [ErrAbsent] if the revision does not exist any more.
+// Pin copies an existing revision, so that the copy stays when the revision is deleted. Collectors keep the copy as
+// soon as [Asked] names the revision. Pin returns the version of the copy: if a second call returns the same version,
+// the copy has existed without interruption since the first call. The error is [ErrAbsent] if the revision no longer
+// exists.
 func (s *Store) Pin(ctx context.Context, revision int64) (version int64, err error) {
 	for {
 		_, err := s.get(ctx, PinKey(s.domain, revision), revision)

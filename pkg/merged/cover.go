@@ -6,7 +6,8 @@ import "slices"
 type Run struct {
 	// From and To are positions in the list of the outputs that a reader reads. To is exclusive.
 	From, To int
-	// File is the position of the merged file. First is the position of the first output in the cells of that file.
+	// File is the position of the merged file in the list of files. First is the position of the first output of the run
+	// in the cells of that file.
 	File, First int
 }
 
@@ -45,13 +46,15 @@ func (l Limits) Cover(read []Candidate, files []*File) []Run {
 // Group is a sequence of outputs to merge.
 type Group struct {
 	From, To int
-	// Replaces are the positions of the merged files that the new one makes superfluous.
+	// Replaces are the positions of the merged files that are no longer needed after the outputs of the group are
+	// merged.
 	Replaces []int
 }
 
-// Groups returns the outputs to merge: runs of small neighbouring outputs with the same columns, which no merged file
-// covers yet. A group includes the cells of a merged file beside it if all of them fit, so that a merged file grows
-// with its asset. A merged file is replaced when it is stale: newer outputs exist for more than a tenth of its cells.
+// Groups returns the outputs to merge: sequences of small neighbouring outputs with the same columns, which no merged
+// file covers yet. If all cells of a merged file that is next to a group fit into the group, the group includes them.
+// So a merged file grows with its asset. A merged file is replaced when it is stale: newer outputs exist for more
+// than a tenth of its cells.
 func (l Limits) Groups(read []Candidate, files []*File) []Group {
 	stale := staleFiles(read, files)
 	owner := make([]int, len(read)) // the merged file that covers an output, or -1

@@ -82,8 +82,8 @@ func Prefix(d ids.Domain, asset ids.AssetKey) string {
 	return contract.AssetsPrefix(d) + asset.String() + "/" + folder
 }
 
-// AssetOf returns the prefix of the merged files to which the key of an object belongs, and the asset. It returns ""
-// if the object does not belong to merged files.
+// AssetOf returns, for the key of an object that belongs to merged files, the prefix of these files and their asset.
+// For any other object, it returns "" and "".
 func AssetOf(d ids.Domain, key string) (prefix, asset string) {
 	const parts = 4 // namespace, name, folder, rest
 	rest, ok := strings.CutPrefix(key, contract.AssetsPrefix(d))
@@ -158,8 +158,8 @@ type Column struct {
 	Type string `json:"type"`
 }
 
-// Cell identifies the output of one partition. Two outputs with the same Cell have the same bytes: the folder of an
-// output is written once.
+// Cell identifies the output of one partition. Two outputs with the same Cell have the same bytes, because the folder
+// of an output is written only once.
 type Cell struct {
 	Partition       string `json:"partition"`
 	Materialization string `json:"materialization"`

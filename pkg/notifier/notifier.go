@@ -77,7 +77,7 @@ const (
 	// batch is how many notifications one pass sends. parallel is how many it sends at once.
 	batch    = 200
 	parallel = 8
-	// The wait after a failed pass doubles between these bounds.
+	// The wait after a failed pass starts at the first value, and doubles with each failed pass up to the second.
 	minWait = time.Second
 	maxWait = 30 * time.Second
 )

@@ -205,7 +205,7 @@ func (s *system) fire() {
 	require.NoError(s.t, err)
 }
 
-// Neither a worker nor a dispatcher nor a queue runs in this test. The deadline must be judged and reported
+// Neither a worker nor a dispatcher nor a queue runs in this test. The missed deadline must be found and reported
 // nevertheless.
 func TestMissedDeadlineAlertsWithoutWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -266,7 +266,8 @@ func (s *system) materialize(asset plan.Asset, partitions []string) {
 	}
 }
 
-// A verdict names at most 500 missing partitions. After these are materialized, the others are still missing.
+// An event about a missed deadline names at most 500 missing partitions. After these are materialized, the others are
+// still missing.
 func TestMissedDeadlineOfManyPartitionsIsOverWithTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSystem(t)

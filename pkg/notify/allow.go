@@ -33,7 +33,8 @@ func ParseAllowed(texts []string) (Allowed, error) {
 	return all, nil
 }
 
-// Only restricts a source of secrets to the secrets that the channels of a tenant may use.
+// Only returns a function that reads secrets with from, but refuses secrets that the channels of the tenant may not
+// use.
 func (a Allowed) Only(tenant string, from func(ctx context.Context, reference string) (string, error)) func(context.Context, string) (string, error) {
 	return func(ctx context.Context, reference string) (string, error) {
 		for _, x := range a {

@@ -42,8 +42,8 @@ func sender(value string) *notify.Sender {
 	}}
 }
 
-// answer starts a server that answers all requests alike. It returns the server's URL and a function that returns the
-// last request.
+// answer starts a server that returns the same answer to every request. It returns the server's URL and a function
+// that returns the last request.
 func answer(t *testing.T, status int, header http.Header, body string) (url string, last func() (*http.Request, []byte)) {
 	var request *http.Request
 	var got []byte
@@ -236,7 +236,7 @@ func TestMailIsSentToOtherRecipients(t *testing.T) {
 	}
 }
 
-// TestMailIsSentOnce sends a mail to a server that does not encrypt connections, like servers in private networks.
+// TestMailIsSentOnce sends a mail to a server that does not encrypt connections, as is common in private networks.
 func TestMailIsSentOnce(t *testing.T) {
 	c, got, l := mailServer(t, nil)
 	injected := *message

@@ -204,8 +204,7 @@ func (r *reader) add(p *Part, at int) error {
 // maxName is the maximum length of the name of a folder.
 const maxName = 255
 
-// linkable reports whether the values of a partition fit into a path below the folder from which DuckDB can read
-// them.
+// linkable reports whether DuckDB can read the values of a partition from the names of folders below r.folder.
 func (r *reader) linkable(keyed []space.Column, partition ids.Partition) bool {
 	if strings.ContainsAny(r.folder, "=*?[") {
 		return false // DuckDB would read the folder as a column or as a pattern
@@ -219,8 +218,8 @@ func (r *reader) linkable(keyed []space.Column, partition ids.Partition) bool {
 }
 
 // Order returns partition columns, whose values come from the keys, in the order in which they appear in the rows of
-// several partitions. It returns false if the order differs between partitions, because some values do not fit into
-// the name of a folder.
+// several partitions. It returns false if this order may differ between partitions, because some values do not fit
+// into the name of a folder.
 func Order(columns []space.Column, keys []string, folder string) (ordered []space.Column, known bool) {
 	if len(columns) < 2 { //nolint:mnd // one column has only one order
 		return columns, true

@@ -48,13 +48,13 @@ func (b *builder) leaveOut() error {
 	return nil
 }
 
-// omission contains the partitions of an asset that the run leaves out for one reason.
+// omission contains those partitions of an asset that the run leaves out for one reason.
 type omission struct {
 	why  string
 	keys []string
 }
 
-// omit removes the partitions of a node that the run leaves out.
+// omit removes from a node the partitions that the run leaves out.
 func (b *builder) omit(n *node) ([]omission, error) {
 	var degraded, omitted []ids.AssetKey
 	for _, d := range n.asset.Reads {

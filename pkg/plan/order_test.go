@@ -65,7 +65,8 @@ func TestSelectionWithoutGapHasNoOrderNodes(t *testing.T) {
 	}
 }
 
-// In a chain with every second asset selected, nodes and edges grow linearly.
+// If every second asset of a chain is selected, the numbers of nodes and edges grow linearly with the length of the
+// chain.
 func TestOrderOfManyGapsStaysLinear(t *testing.T) {
 	const n = 10_000
 	var assets []plan.Asset

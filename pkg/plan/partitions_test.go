@@ -187,7 +187,8 @@ func TestBuildReportsIncompleteLatestPeriod(t *testing.T) {
 	require.EqualValues(t, []any{2, 1}, []any{p.Incomplete[0].Expected, p.Incomplete[0].Read})
 }
 
-// A window reads days before its partition, so partitions of the next days would read the selected day too.
+// Each partition of clean/rolling reads its own day and the day before. So the partition of the next day, which has
+// not begun, would also read the selected day. The run must not contain it.
 func TestBuildChoosesNoReadersThatHaveNotBegun(t *testing.T) {
 	days := daily("clean/days", "2025-03-01", "", "raw/hours")
 	days.Partitions.Dimensions[0].Timezone = "Europe/Paris"

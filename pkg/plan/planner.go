@@ -56,7 +56,7 @@ type Request struct {
 	// asset that is not in Select, its partitions follow from those of the other assets. They are the partitions that
 	// other selected partitions read. If there are none, they are the partitions that read selected partitions.
 	Partitions []Selection
-	// Only lists, for each selected asset, the partitions to materialize, sorted. If it is set, it replaces Partitions.
+	// If Only is set, it replaces Partitions: it maps each selected asset to the partitions to materialize, sorted.
 	Only map[ids.AssetKey][]string
 	// ChecksOnly plans tasks that check the visible outputs of the selected partitions and materialize
 	// nothing. Assets without checks and partitions without an output are left out. Without a
@@ -71,10 +71,11 @@ type Request struct {
 	Pool     string
 	// AllowFuture lets Partitions contain periods that have not begun.
 	AllowFuture bool
-	// ReadsAt is the time of planning: see [space.Calendar.ReadsAt]. It is needed only if the request has another time.
+	// ReadsAt is the time of planning: see [space.Calendar.ReadsAt]. It is needed only if it differs from the time of
+	// the request, Calendar.Now.
 	ReadsAt time.Time
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
-	// MaterializationID and URI for each partition, in any order. Nil: there are none.
+	// MaterializationID and URI for each partition, in any order. If Materialized is nil, there are none.
 	Materialized func(asset ids.AssetKey) []Input
 	// History returns the values that a check of an asset has measured in a season, the newest last. It leaves out the
 	// value of the given partition. Nil: there are none.

@@ -195,8 +195,8 @@ func TestPlanIsIndependentOfAssetOrder(t *testing.T) {
 	})
 }
 
-// Several goroutines plan different selections on one graph. Each plan equals the plan of a request without the
-// graph.
+// Several goroutines plan different selections on one graph. Each plan must equal the plan that the same request
+// returns without a shared graph.
 func TestPlansShareGraph(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		assets := drawAssets(t)

@@ -113,8 +113,8 @@ func ValidVariable(name string) bool {
 	return variableName.MatchString(name) && !strings.HasPrefix(name, reservedPrefix)
 }
 
-// WorkersOwn reports whether an environment variable is only for the worker, so that commands must not inherit it. Such
-// variables contain Servo's own settings, or the credentials of its trace collector.
+// WorkersOwn reports whether an environment variable is only for the worker. Commands must not inherit such a
+// variable. Such variables contain Servo's own settings, or the credentials of its trace collector.
 func WorkersOwn(name string) bool {
 	switch name {
 	case "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS":

@@ -67,7 +67,7 @@ func (l *loader) certain(selection string) bool {
 	return err == nil && !l.nameless
 }
 
-// breakReaders marks assets whose queries read files or use extensions as broken if servo.yaml has problems. Its
+// If servo.yaml has problems, breakReaders marks as broken all assets whose queries read files or use extensions. Its
 // settings determine which files and extensions queries may read.
 func (l *loader) breakReaders() {
 	for i := range l.assets {

@@ -131,8 +131,8 @@ func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []s
 	return names
 }
 
-// day reports whether a column name in the query, which may refer to any of these columns, always has the day of the
-// partition as its value.
+// day reports whether the value of a column name in the query is always the day of the partition. The name may refer
+// to any of the given columns.
 func (c *lookbackCheck) day(columns []Column, dimension string) bool {
 	return c.common(columns, dimension) == originDay
 }

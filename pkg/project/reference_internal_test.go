@@ -158,7 +158,8 @@ func namesOf(s *shape) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// fieldsTable returns a table of the fields of a mapping. It omits the fields that the shape except contains, too.
+// fieldsTable returns a table of the fields of a mapping. It omits the fields that the parameter except also
+// contains.
 func fieldsTable(s, except *shape) string {
 	var rows strings.Builder
 	rows.WriteString("| field | value | default | |\n| --- | --- | --- | --- |\n")

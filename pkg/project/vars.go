@@ -196,7 +196,7 @@ func (p *Project) Override(values map[string]string) (*Project, error) {
 	}
 	release.SetCodes(changed)
 	for i := range changed {
-		// Assets that read none of these variables keep the fingerprints of their release.
+		// Assets that read none of these variables keep the fingerprints that they have in p.
 		if !maps.Equal(changed[i].Work.Vars, p.Assets[i].Work.Vars) {
 			with.Assets[i] = changed[i]
 		}

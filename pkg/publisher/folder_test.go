@@ -338,7 +338,7 @@ func TestUpdateCopiesOverOtherShapes(t *testing.T) {
 func TestUpdateFailureHoldsUpNoOtherOutput(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t.TempDir())
-	long := ids.Partition{"tenant": "株式会社日本インターナショナルトレーディングホールディングス"}.Key() // its folder would have more than 255 bytes
+	long := ids.Partition{"tenant": "株式会社日本インターナショナルトレーディングホールディングス"}.Key() // its folder's name exceeds 255 bytes
 	unnamed, err := f.output("raw/a", long, 1, "data.parquet")
 	require.NoError(t, err)
 	unread, err := f.output("raw/b", "", 2, "data.parquet")

@@ -71,7 +71,7 @@ func Export(ctx context.Context, c Catalog, file string) (views []string, err er
 		return nil, fmt.Errorf("link the outputs: %w", err)
 	}
 	removeAbandoned(filepath.Dir(file), c.At)
-	defer func() { _ = os.Remove(links) }() // succeeds only if no view needs links
+	defer func() { _ = os.Remove(links) }() // succeeds only if the folder is empty
 	views, statements, err := exportViews(ctx, c, links)
 	if err != nil {
 		return nil, err

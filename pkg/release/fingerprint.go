@@ -75,8 +75,9 @@ type dependency struct {
 	Space []dimension `json:"space"`
 	// Map contains the operations of the mapping, which may be declared or inferred.
 	Map []space.DimensionMap `json:"map,omitempty"`
-	// Ranges maps upstream dimensions of which a partition may read all keys to their declared ranges. The fingerprint
-	// covers these ranges, because with a smaller range the query reads fewer rows.
+	// Ranges maps the names of upstream dimensions to their declared ranges. It contains only the dimensions in which a
+	// partition may read every key. The fingerprint covers these ranges, because the query reads fewer rows if a range
+	// becomes smaller.
 	Ranges map[string]declaredRange `json:"ranges,omitempty"`
 	// NoColumns means that a query gets no columns from the keys of the upstream asset's partitions.
 	NoColumns bool `json:"no_columns,omitempty"`

@@ -59,8 +59,8 @@ func TestReleaseWithBrokenReadersIsPlannable(t *testing.T) {
 }
 
 // A file with problems marks only the direct readers of its assets as broken. A new asset in such a file is not part
-// of the release, and neither is a new direct reader. So a reader of the latter would depend on an asset that the
-// release does not contain.
+// of the release, and neither is a new direct reader. If another asset reads this direct reader, that asset would
+// depend on an asset that the release does not contain.
 func TestReleaseWithReaderOfNewBrokenAssetIsPlannable(t *testing.T) {
 	list := assets()
 	list[0].Broken = "a.sql has problems"

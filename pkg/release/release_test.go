@@ -187,7 +187,7 @@ func TestCarryOverSurvivesAnUpgradeOfTheParser(t *testing.T) {
 		require.Equal(t, before.Assets[i].Code, after.Assets[i].Code)
 	}
 	require.Empty(t, release.Diff(before.Code.WithTrees("2", trees), after.Code))
-	// The release after that keeps the fingerprint, too.
+	// The next release also keeps the fingerprints.
 	again, err := release.Compile(in, after, nil)
 	require.NoError(t, err)
 	require.Equal(t, after.SHA, again.SHA)

@@ -69,8 +69,9 @@ func (l *evictor) evicted(runs []string) (left []string) {
 const (
 	// maxClosed is the number of buffered closed rows at which they are written as segments.
 	maxClosed = snapshot.MaxSegment / 2
-	// refreshAge is the maximum age of files that no revision refers to. Collectors of the live timeline delete such a
-	// file an hour after the time in its name.
+	// A file that this rebuild has written, and that no revision refers to yet, is copied to a new name when it is older
+	// than refreshAge. Otherwise, collectors of the live timeline could delete the file: they delete such files an hour
+	// after the time in their names.
 	refreshAge = 30 * time.Minute
 )
 

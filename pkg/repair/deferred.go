@@ -41,7 +41,7 @@ type deferred struct {
 	plans       map[string]string       // hashes of executed plans, by run of a request
 	cancels     map[string]*cancel      // waiting cancels, by run
 	cancelOrder []string                // the keys of cancels, in the order of arrival
-	touched     []string                // the runs of the groups that next returned last
+	touched     []string                // the runs of the groups that the last call of next returned
 	deployments deployments
 	commands    earlyCommands
 	timers      []state.Key2 // entry and group ids of timer decisions; they are read again at the end

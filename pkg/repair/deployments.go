@@ -15,7 +15,7 @@ import (
 //
 //   - a definition of schedules, which names the id of the deployment that its writer saw as the current one;
 //   - a run, a refused request or a later deployment, which names the release;
-//   - a command about an alert rule, and a verdict about a deadline: only a deployment can have defined the rule or the
+//   - a command about an alert rule, and an event about a deadline: only a deployment can have defined the rule or the
 //     deadline.
 //
 // If waiting deployments of several releases could explain an event, the event proves none of them.

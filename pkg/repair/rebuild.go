@@ -58,7 +58,8 @@ func (e *LostError) Error() string {
 	return text.String()
 }
 
-// maxConflicts is how often a rebuild tries to publish before it gives up, because other processes publish revisions.
+// maxConflicts is how many times a rebuild tries to publish before it gives up. A try fails if another process
+// publishes the revision first.
 const maxConflicts = 64
 
 // Rebuild builds the state from the ledger, in files that no revision refers to yet. It publishes the state as the

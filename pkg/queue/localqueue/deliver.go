@@ -33,7 +33,7 @@ func (q *Queue) deliver(l *lane, t *task) {
 func (q *Queue) finish(l *lane, t *task, status int, err error) (next *task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.promote(l) // before landed, which removes the group of the task if it has no other due task
+	q.promote(l) // must precede landed, which removes a group without due tasks
 	l.turns.landed(t)
 	switch {
 	case q.ctx.Err() != nil || t.ended: // the queue was stopped, or the task deleted, during the delivery

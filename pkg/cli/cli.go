@@ -114,7 +114,7 @@ var (
 	errReported = errors.New("reported")
 )
 
-// usageError is the error of a command with wrong usage.
+// usageError is the error of a command that the user has called with wrong arguments or flags.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -133,7 +133,7 @@ type app struct {
 	output      string
 	logLevel    string
 
-	// traces holds the flags of traces. setup creates the tracer from them.
+	// traces holds the values of the flags for traces. setup creates tracer from them.
 	traces service.Traces
 	tracer *trace.Tracer
 
@@ -234,8 +234,8 @@ func listen(from <-chan os.Signal, handle func(os.Signal, int)) *signals {
 	return s
 }
 
-// take replaces the handler. The new handler also receives the number of signals since take was called. The returned
-// function restores the old handler.
+// take replaces the handler. The new handler receives each signal, and how many signals have arrived since take was
+// called. The returned function restores the old handler.
 func (s *signals) take(handle func(sig os.Signal, n int)) (restore func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,7 +286,7 @@ func noEmptyFlags(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// checkTraces validates the flags of traces. It validates the ratio even if there is no URL.
+// checkTraces validates the flags for traces. It validates the sampling ratio even if no URL is set.
 func checkTraces(t *service.Traces) error {
 	checked := *t
 	if checked.URL == "" {
@@ -298,7 +298,7 @@ func checkTraces(t *service.Traces) error {
 	return nil
 }
 
-// traceFlags adds the flags of traces to a command.
+// traceFlags adds the flags for traces to a command.
 func (a *app) traceFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&a.traces.URL, "traces", "", service.TracesUsage)
@@ -306,7 +306,7 @@ func (a *app) traceFlags(cmd *cobra.Command) {
 	a.hideTraces(flags)
 }
 
-// hideTraces hides the flags of traces in the help of a program that cannot send traces.
+// hideTraces hides the flags for traces in the help of a program that cannot send traces.
 func (a *app) hideTraces(flags *pflag.FlagSet) {
 	if a.OpenTraces != nil {
 		return

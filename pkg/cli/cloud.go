@@ -30,7 +30,7 @@ func (a *app) openStore(ctx context.Context, name string) (blob.Store, io.Closer
 	}
 }
 
-// cloudParts opens a store in a cloud.
+// cloudParts opens a store in a cloud and returns the workspace in it.
 func (a *app) cloudParts(ctx context.Context, o embedded.Options) (*embedded.Workspace, error) {
 	store, closer, err := a.openStore(ctx, o.Dir)
 	if err != nil {
@@ -39,7 +39,8 @@ func (a *app) cloudParts(ctx context.Context, o embedded.Options) (*embedded.Wor
 	return embedded.OpenStore(o, store, closer), nil
 }
 
-// openCloud returns a session on a store in a cloud. There, services fold the ledger and execute runs.
+// openCloud returns a session on a store in a cloud. This process neither folds the ledger nor executes runs:
+// services in the cloud do both.
 func (a *app) openCloud(ctx context.Context, o embedded.Options) (*session, error) {
 	parts, err := a.cloudParts(ctx, o)
 	if err != nil {

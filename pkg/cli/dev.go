@@ -64,7 +64,8 @@ type loaded struct {
 	// release is the hash of the deployed release that project belongs to. source is the hash of the archive of the
 	// release's files.
 	release, source string
-	// absent is the error of calls that need assets while usable is false; nil: errNoProject.
+	// absent is the error of API calls that need assets, if usable is false. If absent is nil, the error is
+	// errNoProject.
 	absent error
 }
 
@@ -279,8 +280,8 @@ func (a *app) deployLoaded(ctx context.Context, s *session, current *loaded) err
 type reader func(ctx context.Context, store blob.Store, settings *project.Project, sha string) (*deployment, error)
 
 // followDeployments reloads the project whenever the deployed release changes, and calls applied after each reload.
-// It is called if the process uses the deployed release instead of the files in the project's folder: in an
-// environment with explicit deployments, and if the state is in a bucket.
+// It serves processes that use the deployed release instead of the files in the project's folder. The process does so
+// in an environment with explicit deployments, and if the state is in a bucket.
 func (a *app) followDeployments(ctx context.Context, e *engine.Engine, current *loaded, read reader, applied func(*project.Project) error) error {
 	snap, err := e.Current(ctx)
 	for ; err == nil; snap, err = e.Await(ctx, snap.Revision) {

@@ -115,8 +115,8 @@ func (a *app) withSnapshot(ctx context.Context, p *project.Project, f func(*snap
 	return errors.Join(err, parts.Close())
 }
 
-// slots returns how many tasks of a run would execute at once. In a cloud, the number of workers is unknown and does
-// not limit the result.
+// slots returns the limits on how many tasks of a run would execute at once. In a cloud, the number of workers is
+// unknown, so it is not one of these limits.
 func (a *app) slots(s *state.State, p *project.Project, parallelism int32) (estimate.Limits, error) {
 	dir := a.options(p).Dir
 	limits := engine.LimitsOf(s)

@@ -126,8 +126,8 @@ func commonPrefix(words []string) string {
 	return prefix
 }
 
-// cancelKeys replaces each Ctrl-C in its input with a key that discards the line, followed by Enter. If the terminal
-// read a Ctrl-C, it would report the end of its input.
+// cancelKeys replaces each Ctrl-C in its input with a key that discards the line, followed by Enter. The package of
+// the terminal would treat a Ctrl-C as the end of the input.
 type cancelKeys struct {
 	in      io.Reader
 	pending []byte

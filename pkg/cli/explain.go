@@ -200,7 +200,7 @@ func quarantineLines(t *outline, e *view.Explanation) {
 	t.line("or fix the data and %s", again)
 }
 
-// maxUpstreams is the maximum number of upstreams, and also of root causes, that an explanation lists.
+// An explanation lists at most maxUpstreams upstreams, and at most as many root causes.
 const maxUpstreams = 20
 
 // causes lists the chain of tasks up to a root cause and, if there are more, all root causes.

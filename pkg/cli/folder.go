@@ -164,8 +164,8 @@ func (a *app) problemText(p project.Problem) string {
 	return text
 }
 
-// userName returns the name of the user who runs this program, or "unknown", because a container may have no name for
-// the user.
+// userName returns the name of the user who runs this program. If the user has no name, as in some containers, it
+// returns "unknown".
 func (a *app) userName() string { return cmp.Or(a.User, "unknown") }
 
 // stateOf returns the state folder or the bucket of a project. It comes from --state or, without this flag, from the
@@ -286,5 +286,5 @@ func (a *app) noteLost(ctx context.Context, parts *embedded.Workspace) {
 	}
 }
 
-// table reports whether the output is for people.
+// table reports whether the output is a table for people, not a format for programs.
 func (a *app) table() bool { return a.format == render.Table }

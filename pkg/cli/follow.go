@@ -259,7 +259,7 @@ func (r *runner) leaving(ctx context.Context, err error) error {
 	return errors.Join(errInterrupted, errReported)
 }
 
-// How often a followed run's progress is shown.
+// These intervals decide how often the progress of a followed run is shown.
 const (
 	terminalTick = 150 * time.Millisecond
 	plainTick    = time.Second

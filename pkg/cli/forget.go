@@ -127,7 +127,7 @@ func (a *app) forgettable(ctx context.Context, p *project.Project, keys []ids.As
 	return r.Default, nil
 }
 
-// confirmForgetting asks whether to forget.
+// confirmForgetting asks the user to confirm that the assets are forgotten.
 func (a *app) confirmForgetting(r *forgetResult, yes bool) error {
 	if yes {
 		return nil

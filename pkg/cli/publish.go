@@ -194,7 +194,8 @@ func (a *app) publishedTexts(dir string, d ids.Domain, asset string, now time.Ti
 	return texts, nil
 }
 
-// placeText describes a published place and, unless the name is empty, where the place shows the asset.
+// placeText describes a published place. If name is not empty, placeText also says where the place shows the asset of
+// this name.
 func placeText(s *publisher.Status, name string, now time.Time) string {
 	place := s.Name
 	switch {

@@ -31,8 +31,8 @@ type candidate struct {
 	project *project.Project
 	// archive holds the project's files, if the environment deploys explicitly.
 	archive *source.Archive
-	// against is the hash of the release that the project is compared with, or "". summary is that release. before is
-	// the code of that release, with syntax trees that the parser of this build has produced.
+	// against is the hash of the release that the project is compared with, or "". summary describes that release.
+	// before is the code of that release, with syntax trees that the parser of this build has produced.
 	against string
 	before  *release.Code
 	summary *release.Release
@@ -103,7 +103,8 @@ func inArchive(assets []plan.Asset, archive *source.Archive) error {
 }
 
 // foreign returns an error if the deployed release belongs to another project, because a deployment would replace all
-// of its assets. This is so if the release has another name and no asset in common with the candidate.
+// assets of that project. A release belongs to another project if its project has another name, and no asset in
+// common with the candidate.
 func (c *candidate) foreign() error {
 	if c.summary == nil || c.summary.Project == c.project.Name || len(c.before.Assets) == 0 {
 		return nil

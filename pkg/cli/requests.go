@@ -156,8 +156,8 @@ func specAssets(s event.RunSpec) []string {
 // isRequest reports whether an argument names a request, not a run.
 func isRequest(id string) bool { return strings.Contains(id, ":") }
 
-// names returns a function that checks the choice against the assets of a project, and returns the assets that the user
-// has named.
+// names returns a function that is given the assets of a project. The function returns an error if the project lacks
+// a chosen asset, and otherwise the assets that the user has named.
 func (c assetChoice) names() func([]plan.Asset) ([]ids.AssetKey, error) {
 	return func(assets []plan.Asset) ([]ids.AssetKey, error) {
 		if len(assets) == 0 {

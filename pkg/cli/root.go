@@ -88,8 +88,8 @@ func (a *app) strict(root *cobra.Command) {
 	}
 }
 
-// name returns the name of the program as the user has called it. It is not derived from Program, because that may be
-// the target of a symbolic link.
+// name returns the name of the program as the user has called it. It is not derived from Program, because Program may
+// be the target of a symbolic link that the user has called.
 func (a *app) name() string {
 	if name := filepath.Base(a.Name); strings.HasPrefix(name, "servo-") {
 		return name

@@ -135,7 +135,8 @@ type ticksDocument struct {
 	ZoneData string `json:"zone_data"`
 	Gap      string `json:"gap,omitempty"`
 	Overlap  string `json:"overlap,omitempty"`
-	// Ticks are in order. Untaken are the local times between them at which the schedule does not tick, also in order.
+	// Ticks are in order. Untaken lists, also in order, the local times up to the last tick that match the schedule but
+	// have no tick, because the clocks change. Each has its reason.
 	Ticks   []tickRow         `json:"ticks"`
 	Untaken []calendar.Reason `json:"untaken,omitempty"`
 }

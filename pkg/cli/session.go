@@ -144,8 +144,8 @@ const (
 )
 
 // look returns the condition of an owner. It reports the owner as ended only with a proof: its process does not
-// exist, its record is gone or replaced, or the system refuses connections to its port. A timeout proves nothing: on
-// a busy machine, a live owner or this process itself may need longer than dialWait.
+// exist, its record is gone or replaced, or the operating system refuses connections to its port. A timeout proves
+// nothing: on a busy machine, a live owner or this process itself may need longer than dialWait.
 func look(ctx context.Context, dir string, o embedded.Owner) condition {
 	if o.PID <= 0 || errors.Is(syscall.Kill(o.PID, 0), syscall.ESRCH) {
 		return ended
@@ -166,8 +166,8 @@ func look(ctx context.Context, dir string, o embedded.Owner) condition {
 	return serving
 }
 
-// answers reports whether an owner answers a request in time. The system accepts connections even for a process that is
-// suspended.
+// answers reports whether an owner answers a request in time. An accepted connection is no answer: the operating
+// system accepts connections even for a process that is suspended.
 func answers(ctx context.Context, o embedded.Owner) bool {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
@@ -303,7 +303,7 @@ func (a *app) ownerTrouble(ctx context.Context, s *session) error {
 	case ended:
 		return errOwnerGone
 	case silent:
-		if !s.slow && ctx.Err() == nil { // a cancelled look proves nothing
+		if !s.slow && ctx.Err() == nil { // a cancelled call of look proves nothing
 			s.slow = true
 			a.noteSilent(s.owner)
 		}

@@ -71,7 +71,7 @@ func TestUnconfirmedCommandIsNeverReportedAsLost(t *testing.T) {
 	require.ErrorContains(t, unknown, "may or may not have taken effect")
 }
 
-// The system accepts connections for a suspended process, which never answers.
+// The operating system accepts connections on behalf of a suspended process, but the process never answers.
 func TestSuspendedOwnerDoesNotAnswer(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

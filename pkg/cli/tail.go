@@ -186,7 +186,7 @@ type partly struct {
 	length    int
 }
 
-// parts writes the text that another worker has stored of the log of an attempt.
+// parts writes the part of an attempt's log that another worker has stored so far.
 func (t *tail) parts(ctx context.Context, attempt *state.Attempt) error {
 	if attempt.AttemptID == t.broken {
 		return nil // wait until the attempt is delivered again or ends: its beginning was already shown

@@ -7,13 +7,13 @@ import (
 )
 
 // Tolerance is how far a machine's clock may step back, or be behind a recorded time,
-// without correction. Clocks are routinely adjusted by less.
+// without correction. Smaller adjustments of a clock are routine.
 const Tolerance = 5 * time.Minute
 
 // Forward is a machine's clock that never runs back by more than [Tolerance]. If the
 // machine's clock is set back, Forward continues from the last time that it returned. It is for state that is dated
-// only by this machine's clock. Times that were recorded while the clock was ahead are then still in the past, so
-// that garbage collection and timeouts continue.
+// only by this machine's clock. If that clock was ahead and is corrected, the times that were recorded in the
+// meantime are still in the past for Forward, so garbage collection and timeouts continue.
 type Forward struct {
 	clock Clock
 

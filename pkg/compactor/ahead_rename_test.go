@@ -32,9 +32,9 @@ func (w *world) entries() (names []string) {
 	return names
 }
 
-// This test ends a rebuild that renames entries at each of its writes and deletions in turn. Compactors then find
-// entries under both names. The state stays the same, and the next rebuild leaves only the new names. This test
-// failed before rebuilds deleted the old names.
+// A rebuild renames entries, and this test stops it at each of its writes and deletions in turn. After a stopped
+// rebuild, compactors find entries under both names. The state stays the same, and the next rebuild leaves only the
+// new names. This test failed before rebuilds deleted the old names.
 func TestRenamedEntriesAreFoldedOnce(t *testing.T) {
 	const last = 2*8 + 1 // a write for each entry, the publish, and a deletion for each entry
 	for n := range last + 1 {

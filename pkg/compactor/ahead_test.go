@@ -113,8 +113,8 @@ func TestCompactorRefusesEntriesFarAhead(t *testing.T) {
 	}
 }
 
-// A refused entry affects neither which revisions and entries of a domain are kept nor the names of its later
-// entries.
+// A refused entry must not influence which revisions and entries of a domain are kept, or how the domain's later
+// entries are named.
 func TestEntryFarAheadKeepsCollectionRunning(t *testing.T) {
 	w := newWorld(t)
 	w.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 2, MaxInline: -1, MinBase: 1}}

@@ -22,7 +22,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// inUse keeps entries for the default times, and writes bases early.
+// With the options inUse, a compactor keeps entries for the default times, and writes bases early.
 var inUse = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1}}
 
 // age lets two weeks pass and archives the old entries.
@@ -45,7 +45,7 @@ func (w *world) inLedger(entry string) bool {
 	return false
 }
 
-// reads returns a counter of the reads of ledger and archive after the call.
+// reads starts to count the reads of ledger and archive, and returns the counter.
 func (w *world) reads() *atomic.Int64 {
 	var n atomic.Int64
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {

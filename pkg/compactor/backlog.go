@@ -10,8 +10,8 @@ import (
 )
 
 // Backlog describes what a domain has not folded yet, as far as its compactor knows. The compactor learns of an
-// unannounced entry only when a barrier lists the ledger. ListingLag limits the age of entries that the compactor
-// does not know.
+// unannounced entry only when a barrier lists the ledger. ListingLag says how long such entries may have waited for
+// that listing.
 type Backlog struct {
 	// Oldest is the time in the name of the oldest known entry that no revision contains yet. It is zero if there is no
 	// such entry.
@@ -102,15 +102,15 @@ func (c *Compactor) noteListings() {
 // listings computes how late the listing of a ledger is.
 type listings struct {
 	caughtUp event.Time // when the last complete listing began
-	// wanted is the time from which a listing is overdue: one slot before the earliest wakeup that the domain has had
-	// since caughtUp. It is 0 if the domain has no wakeup, and so needs no listing.
+	// wanted is the time from which a listing is overdue: one [wakeup.Slot] before the earliest wakeup that the domain
+	// has had since caughtUp. It is 0 if the domain has no wakeup, and so needs no listing.
 	wanted event.Time
 	seen   event.Time // when the other fields were last known to be current
 }
 
 // note records when the last complete listing began, and the minute of the domain's next wakeup, at which a sweep
-// lists the ledger. The minute is 0 if the domain needs no wakeup. A wakeup is at most one slot later than the work
-// that needs it, unless the work waits for a timer.
+// lists the ledger. The minute is 0 if the domain needs no wakeup. A wakeup is at most one [wakeup.Slot] later than
+// the work that needs it, unless the work waits for a timer.
 func (l *listings) note(caughtUp, next, now event.Time) {
 	wanted := next.Add(-wakeup.Slot)
 	switch {

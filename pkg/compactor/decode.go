@@ -97,7 +97,8 @@ func RefusedRead(entry string, err error) (fold.Group, bool) {
 	return fold.Group{}, false
 }
 
-// ReasonSkipped is the reason of a dead letter that an operator has skipped.
+// ReasonSkipped is the reason of the dead letter that replaces an unreadable entry, after an operator has decided to
+// skip the entry.
 const ReasonSkipped = "SKIPPED"
 
 // Skipped returns the group of an unreadable entry that an operator has decided to skip.

@@ -7,7 +7,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold"
 )
 
-// RefuseAsOlderBuild records an entry's groups as an older build would that does not know the types of their events.
+// RefuseAsOlderBuild records an entry's groups as an older build would record them, which does not know the types of
+// their events.
 func (c *Compactor) RefuseAsOlderBuild(e Entry) {
 	for _, g := range Decode(e.ID, e.Data) {
 		fold.Apply(c.state, fold.Group{Entry: g.Entry, ID: g.ID, Reason: event.ReasonUnsupported, Detail: "event_type: not known"})

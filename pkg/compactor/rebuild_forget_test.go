@@ -13,7 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A command to forget assets proves that its release was deployed, even if no run of the release follows.
+// A command to forget assets names the deployed release. In a rebuild, it proves that this release was deployed, even
+// if no run of the release follows.
 func TestRebuildForgetsAssetsOfReleaseWithoutRuns(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")

@@ -36,8 +36,8 @@ func readJSON(data []byte, to any) error {
 }
 
 // CheckNames returns an error if a name in data differs only in case from a field of v's type or from another name of
-// the same object: parsers disagree on which one wins. It skips keys of maps, which are data, and values of unknown
-// fields, which are never read.
+// the same object: parsers disagree on which of the two values wins. It skips keys of maps, which are data, and
+// values of unknown fields, which are never read.
 func CheckNames(data []byte, v any) error {
 	d := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowInvalidUTF8(true))
 	return distinctIn(d, reflect.TypeOf(v), "")

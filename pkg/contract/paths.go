@@ -66,7 +66,8 @@ func BatchPrefix(d ids.Domain, asset ids.AssetKey, partitionKey, materialization
 // IsBatchURI reports whether uri is the directory of an execution of a batch.
 func IsBatchURI(uri string) bool { return strings.HasSuffix(uri, batchSuffix+"/") }
 
-// CellURI returns the folder of a partition in the directory of a batch. It is the output of the partition.
+// CellURI returns the folder of a partition in the directory of a batch. This folder is the URI of the partition's
+// output.
 func CellURI(batchURI, partitionKey string) string { return ids.CellURI(batchURI, partitionKey) }
 
 // BatchOf returns the directory of the batch that contains the folder of a partition; ok is false if uri is not such

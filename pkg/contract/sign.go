@@ -149,7 +149,7 @@ func Open(data []byte, keys Keyring, now event.Time) (*Envelope, error) {
 // unsigned returns the canonical JSON of an envelope without its signature. It keeps unknown
 // fields.
 func unsigned(data []byte) ([]byte, error) {
-	// Canonicalization rejects duplicate names: parsers disagree on which one wins.
+	// Canonicalization rejects duplicate names, because parsers disagree on which of the two values wins.
 	canonical := jsontext.Value(data).Clone()
 	if err := canonical.Canonicalize(); err != nil {
 		return nil, &FieldError{Msg: fmt.Sprintf("the body has no canonical JSON form: %v", err)}

@@ -102,7 +102,7 @@ func automationDue(s *state.State) (at event.Time, ok bool) {
 		return false
 	})
 	s.UnnamedMisses(func(row *state.DeadlineMiss) bool {
-		by(event.At(ids.Time(row.Version))) // when the last partition that it listed was materialized
+		by(event.At(ids.Time(row.Version))) // when the last partition that the row lists was materialized
 		return false
 	})
 	return at, ok

@@ -106,8 +106,9 @@ func names(actions []control.Action) []string {
 	return found
 }
 
-// The pure part of INV-5: Sweep finds every lost dispatch and timer. The test fails if Sweep ignores tasks without an
-// outbox row, or if the fold rejects a DispatchRequested event for such a task.
+// This is the part of INV-5 that depends on the controllers only: Sweep finds every lost dispatch and timer. The test
+// fails if Sweep ignores tasks without an outbox row, or if the fold rejects a DispatchRequested event for such a
+// task.
 func TestINV5NoLostWork(t *testing.T) {
 	for name, before := range map[string]func(w *foldtest.World, run string){
 		"ready":      func(*foldtest.World, string) {},

@@ -20,8 +20,8 @@ type heartbeats struct {
 func newHeartbeats() *heartbeats { return &heartbeats{last: map[string]time.Time{}} }
 
 const (
-	// A heartbeat is recorded again after the heartbeat timeout divided by recordShare, within the limits minInterval
-	// and maxInterval.
+	// After a heartbeat of an attempt is recorded, the next one is recorded no earlier than the heartbeat timeout
+	// divided by recordShare. This interval is at least minInterval and at most maxInterval.
 	recordShare = 6
 	minInterval = time.Second
 	maxInterval = 30 * time.Second

@@ -85,7 +85,7 @@ func (s *Stack) whileWritable(ctx context.Context) (_ context.Context, stop func
 func (s *Stack) adopt(ctx context.Context, snap *snapshot.Snapshot) (*snapshot.Snapshot, error) {
 	var heartbeats []*event.Envelope
 	now := event.At(s.opts.Clock.Now())
-	for row := range snap.State.Heartbeats.All { // a row exists for each running attempt, and for no other
+	for row := range snap.State.Heartbeats.All { // the table has a row for each running attempt, and for no other
 		t := snap.State.Tasks.Get(row.Key())
 		if t == nil || t.State != state.TaskRunning {
 			continue

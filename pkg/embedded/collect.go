@@ -76,7 +76,7 @@ func (s *Stack) lastCollected() (last collected) {
 	return last
 }
 
-// wait returns how long a pass must wait, so that all outputs are checked at most once an hour.
+// wait returns how long the next pass must wait, so that outputs are not checked more often than once an hour.
 func (c collected) wait(now time.Time) time.Duration {
 	if ago := now.Sub(c.EndedAt); c.Next == "" && ago >= 0 && ago < collectEvery {
 		return collectEvery - ago

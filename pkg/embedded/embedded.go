@@ -295,7 +295,8 @@ func (s *Stack) buildServer(keys contract.Keyring) {
 	s.server = newServer(mux, s.token, s.browsers)
 }
 
-// newServer returns a server that rejects requests without the token or a session of browsers: see [requireToken].
+// newServer returns a server that rejects requests with neither the token nor the cookie of a browser session: see
+// [requireToken].
 func newServer(mux *http.ServeMux, token string, sessions *browsers) *http.Server {
 	server := &http.Server{
 		Handler: localOnly(requireToken(mux, token, sessions)), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: contract.MaxHeaderBytes,

@@ -339,7 +339,7 @@ const (
 	checkError    = "ERROR"
 )
 
-// tooOld adds an item for each asset whose newest output is older than promised.
+// tooOld adds an item for each asset whose newest output is older than the asset's freshness limit.
 func (f *finder) tooOld() {
 	for row := range f.s.Promises.All {
 		if row.MaxLagSec == 0 || row.LagAt != 0 || !f.has(row.AssetKey) {

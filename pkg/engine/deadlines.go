@@ -28,7 +28,7 @@ func (e *Engine) JudgeDeadlines(ctx context.Context, items []event.JudgedDeadlin
 	return err
 }
 
-// Deadlines are the deadlines of an asset.
+// Deadlines computes the deadlines of an asset's periods.
 type Deadlines struct {
 	asset     *plan.Asset
 	dimension *space.Dimension // the time dimension; nil: there is a deadline every day
@@ -138,8 +138,8 @@ func (d *Deadlines) Contains(period, partition string) bool {
 	return err == nil && p[d.dimension.Name] == period
 }
 
-// Promise contains the deadline, the freshness limit and the SLAs that the deployed release declares for an asset,
-// with the current status of the former two.
+// Promise contains the deadline, the freshness limit and the SLAs that the deployed release declares for an asset. It
+// also contains the current status of the deadline and of the freshness.
 type Promise struct {
 	Asset string `json:"asset"`
 	// Status is the status of the deadline: waiting, at_risk, late (an earlier period is still missing), ended or error.

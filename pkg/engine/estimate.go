@@ -44,8 +44,9 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 	return planned(built, err)
 }
 
-// history returns the values that a check has measured in a season, except those of the given partition. The metric
-// of a check may have changed, so history omits values of other metrics.
+// history returns the values that a check has measured in other partitions than the given one. season is the day of
+// the week of these values; "" for a check that does not compare by season. The metric of a check may have changed,
+// so history omits values of other metrics.
 func history(s *state.State, asset string, check *quality.Check, season, partition string) (past []int64, err error) {
 	row := s.CheckHistory.Get(state.Key3{A: asset, B: check.Name, C: season})
 	if row == nil {

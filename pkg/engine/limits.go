@@ -119,8 +119,8 @@ func isSet(s *state.State, pool string) bool {
 	return row != nil && !row.Removed
 }
 
-// changeLimit calls the function makes, and appends the resulting command. It fails if a later command has overridden
-// this command.
+// changeLimit appends the command that the function makes returns for the newest state, or nothing if this command is
+// nil. It fails if a later command has overridden the appended one.
 func (e *Engine) changeLimit(ctx context.Context, pool string, makes func(*snapshot.Snapshot) (event.Payload, error)) error {
 	snap, err := e.Current(ctx)
 	if err != nil {

@@ -162,7 +162,8 @@ func (s *scale) put(a *plan.Asset, key ids.Partition, run string) {
 	s.State.Partitions.Put(row)
 }
 
-// fold folds a run with one task, and publishes each of its three commits.
+// fold folds the trigger of a run with one task, publishes, folds the end of the task, and publishes again. It
+// returns the size of the last manifest.
 func (s *scale) fold() (bytes int) {
 	s.State.FoldTime = event.At(s.Now)
 	run := s.Run(event.TaskDef{TaskKey: "mart/new", AssetKey: "mart/new"})
@@ -240,7 +241,7 @@ func TestPartitionsAtScale(t *testing.T) {
 // partitions.
 func TestCommitDoesNotGrowWithPartitions(t *testing.T) {
 	few, many := newScale(t, 100_000), newScale(t, 100_000)
-	for range 40 { // fill folds as many runs
+	for range 40 { // as many runs as fill folds below
 		few.Pass(3 * time.Hour)
 		few.fold()
 	}

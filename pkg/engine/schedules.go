@@ -40,7 +40,7 @@ type Schedule struct {
 	// that are waiting for them.
 	Active   []string `json:"active,omitempty"`
 	Buffered int      `json:"buffered,omitempty"`
-	// LastRun is the newest run. The totals count ticks.
+	// LastRun is the newest run. Started, Skipped and Dropped count the ticks of the schedule that ended in these ways.
 	LastRun      string `json:"last_run,omitempty"`
 	LastRunState string `json:"last_run_state,omitempty"`
 	Started      int64  `json:"ticks_started"`

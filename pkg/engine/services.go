@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
-// Services implements [Compactor] for domains whose compactor runs in a separate service. The store notifies the
-// services of new entries. Services only waits until a published state contains them.
+// Services implements [Compactor] for domains whose compactor runs in a separate service. The store notifies that
+// service of new entries. Services only waits until a published state contains these entries.
 type Services struct {
 	Domain    ids.Domain
 	Store     blob.Store
@@ -48,8 +48,8 @@ func (s Services) Compact(ctx context.Context, r compactor.Request) (compactor.R
 	if !waited {
 		return result, err
 	}
-	// The caller may lack the permission to create wakeups. Compact returns that error only if the entries are not
-	// folded within giveUp.
+	// This call may fail, because the caller may lack the permission to create wakeups. Compact returns the error only
+	// if the entries are not folded within giveUp.
 	marked := wakeup.Create(ctx, s.Store, wakeup.Wakeup{At: wakeup.Minute(event.At(s.Clock.Now())), Domain: s.Domain})
 	result, waited, err = s.wait(ctx, r, giveUp-delay)
 	if waited {

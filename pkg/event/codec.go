@@ -119,8 +119,8 @@ func encodeJSON(dst []byte, v any) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// DecodeLine reads and validates one line of a ledger entry, with or without its newline. It
-// ignores unknown fields, since a released version may gain optional ones. The error is a
+// DecodeLine reads and validates one line of a ledger entry, with or without its newline. It ignores unknown fields,
+// because a newer build may have added optional fields to a payload without changing its version. The error is a
 // [*DecodeError].
 func DecodeLine(data []byte) (*Envelope, error) {
 	e, err := decodeLine(data)

@@ -14,8 +14,8 @@ type body struct {
 	Tenant    string   `json:"tenant"`
 	Workspace string   `json:"workspace"`
 	Entries   []string `json:"entries,omitempty"`
-	// Data has the content of entries, by their index in Entries. The compactor does not read
-	// these entries.
+	// Data has the content of entries, by their index in Entries. The compactor does not read these entries from the
+	// store.
 	Data    map[int]content `json:"data,omitempty"`
 	Barrier bool            `json:"barrier,omitempty"`
 	Sweep   bool            `json:"sweep,omitempty"`

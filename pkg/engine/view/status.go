@@ -60,7 +60,7 @@ type FailedTask struct {
 	Again event.Time `json:"again_at,omitempty,omitzero"`
 	// Quarantine describes the output of the task that a check has blocked, and the decision about that output.
 	Quarantine *Quarantined `json:"quarantine,omitempty"`
-	// Attempts describes the attempt in words: see [Attempts].
+	// Attempts describes the last attempt in words: see [Attempts].
 	Attempts string `json:"-"`
 }
 

@@ -108,7 +108,7 @@ func (e *Env) width(stream any) (int, bool) {
 }
 
 var (
-	// errInterrupted is the cause of a context that the user ended.
+	// errInterrupted is the cause with which a context ends when the user interrupts the command.
 	errInterrupted = errors.New("interrupted")
 	// errReported means that the command failed and has already printed why.
 	errReported = errors.New("reported")

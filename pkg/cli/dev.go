@@ -94,7 +94,7 @@ func (l *loaded) set(p *project.Project) (before *project.Project) {
 	defer l.mu.Unlock()
 	before = l.project
 	l.project, l.usable = p, true
-	l.graph, _ = plan.NewGraph(p.Assets) // the calls report a problem of the graph
+	l.graph, _ = plan.NewGraph(p.Assets) // calls that need the graph report its problem
 	return before
 }
 
@@ -103,7 +103,7 @@ func (l *loaded) deployed(p *project.Project, sha, source string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.project, l.usable, l.release, l.source = p, true, sha, source
-	l.graph, _ = plan.NewGraph(p.Assets) // the calls report a problem of the graph
+	l.graph, _ = plan.NewGraph(p.Assets) // calls that need the graph report its problem
 }
 
 // codeFiles returns the files of the project that belong to the code of its assets.
@@ -219,7 +219,7 @@ func (a *app) serve(serving context.Context, s *session, current *loaded) error 
 		}
 		return a.watch(ctx, current.project.Root, s.stack.CheckFolder, current.codeFiles, func(ctx context.Context) error { return a.reload(ctx, s, current) })
 	})
-	g.Go(func() error { // ctx does not stop the stack; close does
+	g.Go(func() error { // the stack does not stop when ctx ends, only when it is closed
 		<-ctx.Done()
 		return s.close()
 	})

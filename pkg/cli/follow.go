@@ -313,7 +313,8 @@ func (r *runner) follow(ctx context.Context, s *session, runID string) (*state.S
 	}
 }
 
-// next returns the next published state, or last if no state is published within a tick.
+// next returns the next published state. If no state is published within the duration tick, next returns the
+// parameter last.
 func (r *runner) next(ctx context.Context, s *session, last *snapshot.Snapshot, tick time.Duration) (*snapshot.Snapshot, error) {
 	ticking, stop := context.WithCancel(ctx)
 	var slept sync.WaitGroup

@@ -365,8 +365,8 @@ func (a *app) diffCommand() *cobra.Command {
 	}
 }
 
-// diff returns the differences between two releases. It compares syntax trees that the parser of this build has
-// produced.
+// diff returns the differences between two releases. If another version of the parser has parsed the queries of a
+// release, diff parses them again, so that only differences between the queries themselves count.
 func (a *app) diff(ctx context.Context, before, after *release.Code) ([]release.Change, error) {
 	for _, code := range []**release.Code{&before, &after} {
 		trees, err := a.reparse(ctx, *code)

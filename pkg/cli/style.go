@@ -44,7 +44,7 @@ func (s style) state(name string) string { return s.as(name, name) }
 // as colours a text with the colour of a task state or run state.
 func (s style) as(state, text string) string { return s.paint(hues[state], text) }
 
-// hues are the colours of states. Other states have none.
+// hues maps states to their colours. States that it does not contain have no colour.
 var hues = map[string]string{
 	string(state.TaskSucceeded): green,
 	string(state.TaskFailed):    red, string(state.RunTimedOut): red,

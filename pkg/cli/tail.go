@@ -30,7 +30,8 @@ const (
 type tail struct {
 	a              *app
 	runID, taskKey string
-	// only is the number of the requested attempt. 0: show the newest attempt and all that follow it.
+	// only is the number of the attempt to show, if the user has requested one. 0: show the newest attempt and all later
+	// ones.
 	only int32
 	// current returns the newest published state.
 	current func(context.Context) (*snapshot.Snapshot, error)

@@ -64,7 +64,8 @@ func (c *Compactor) Backlog() Backlog {
 type backlog struct {
 	mu sync.Mutex
 	// taken are the entries of the batch that is being folded. listed are further entries that a listing has found.
-	// gaps are the entries that cannot be folded. Any of these entries may have been recorded in the meantime.
+	// gaps are the entries that cannot be folded. A revision that was published since may already record some of these
+	// entries.
 	taken        []Entry
 	listed, gaps []string
 	listings     listings

@@ -73,8 +73,8 @@ type world struct {
 	hook faultblob.Hook
 }
 
-// small has limits so low that a few rows fill the lower tiers and reach the higher ones. files stores all rows in
-// files, and none inline.
+// The limits in small are so low that a few rows fill the lower tiers and reach the higher ones. With the options
+// files, a compactor stores all rows in files, and none inline.
 var (
 	small = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}}
 	files = compactor.Options{Tiers: tiers.Options{MaxInline: -1}}
@@ -119,7 +119,8 @@ func (w *world) store() blob.Store {
 	})
 }
 
-// handle opens the domain on a store. The domain's manifests have the faults of the world.
+// handle opens the domain on a store. Operations on the domain's manifests fail in the same way as in the world's own
+// store.
 func (w *world) handle(store blob.Store) *domain.Handle {
 	return domain.Open(domain.Handle{Domain: foldtest.Domain, Store: store, Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// eager makes every publish start a base, so that runs are closed as early as possible.
+// With the options eager, every publish starts a base, so that runs are closed as early as possible.
 var eager = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1, KeepEntries: time.Hour}}
 
 // endedRun adds a run whose only task has ended.

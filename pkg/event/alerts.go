@@ -35,8 +35,8 @@ const (
 	CauseTest   = "test"   // a person tests a channel
 )
 
-// AlertCauses returns the causes that a rule can name. If a change has several of these causes, a rule that names
-// them reports only the first.
+// AlertCauses returns the causes that a rule can name. If a change has several causes that a rule names, the rule
+// reports only the most specific one.
 func AlertCauses() []string {
 	return []string{
 		CauseQuarantined, CauseCheckFailed, CauseTaskFailed, CauseRunFailed, CauseSchedulePaused, CauseScheduleBlocked, CauseBackfillPaused, CauseDeploy,

@@ -40,7 +40,7 @@ type Deadline struct {
 	AfterEndSec int64 `json:"after_end_sec,omitempty"`
 }
 
-// Version identifies a deadline.
+// Version returns a hash that identifies this definition of the deadline.
 func (d *Deadline) Version() string { return shortHash(d) }
 
 // DeadlineJudged tells the fold whether deadlines were met, and when the next ones are. The fold can determine

@@ -371,8 +371,8 @@ type CheckResult struct {
 	Actual   string `json:"actual,omitempty"`
 	Expected string `json:"expected,omitempty"`
 	Message  string `json:"message,omitempty"`
-	// Measured is a value with which later results of the check are compared; nil: none. If Season is set, only
-	// results with the same season are compared.
+	// Measured is a value with which later results of the check are compared; nil: none. Season is the day of the week
+	// of the partition, such as monday, if only results for the same day are compared.
 	Measured *int64 `json:"measured,omitempty"`
 	Season   string `json:"season,omitempty"`
 	// Metric names the measured value; "": the number of rows. Only results with the same metric are compared.

@@ -44,7 +44,7 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("file %s is damaged: its CRC-32C is %08x, expected %08x", e.Path, e.FoundCRC32C, e.CRC32C)
 }
 
-// maxKnown bounds how many files each generation of a cache remembers: about 20 MB.
+// maxKnown bounds how many files each generation of a cache remembers. A full generation takes about 20 MB.
 const maxKnown = 100_000
 
 // Cache remembers the files that passed the check. It is safe for concurrent use.

@@ -248,8 +248,8 @@ func (f *folder) reportTask(t *state.Task) {
 	if t.AssetKey == "" || t.Kind == event.KindGroup {
 		return
 	}
-	// A task that only checks has its own item, because its result does not show whether the partition can be
-	// materialized.
+	// In alerts, a task that only checks is a separate item, "check " and the partition. Its result does not show
+	// whether the partition can be materialized, so it must not end an alert about that.
 	item, ofCheck := t.PartitionKey, "check "+t.PartitionKey
 	subject := subjectAsset + t.AssetKey
 	failed := transition{

@@ -515,7 +515,7 @@ func (f *folder) endPause(b *state.Backfill) {
 }
 
 // stopChunks cancels the runs of a backfill's chunks. When such a run ends, its unfinished partitions get the state
-// left, or the state cancelled if the backfill is being cancelled.
+// [state.CellLeft], or [state.CellCancelled] if the backfill is being cancelled.
 func (f *folder) stopChunks(b *state.Backfill, reason string) {
 	for _, live := range f.st.LiveChunks(b.BackfillID) {
 		if live.State != state.ChunkRunning {
@@ -551,8 +551,8 @@ func (f *folder) cancelBackfill(b *state.Backfill) {
 	f.endBackfill(b)
 }
 
-// retryBackfill resets failed and skipped partitions to the state left, and continues the backfill. It does not
-// change the partitions of chunks that are still running.
+// retryBackfill resets failed and skipped partitions to the state [state.CellLeft], and continues the backfill. It
+// does not change the partitions of chunks that are still running.
 func (f *folder) retryBackfill(b *state.Backfill) string {
 	if b.State == state.BackfillCancelling || b.State == state.BackfillCancelled {
 		return "the backfill is " + string(b.State)

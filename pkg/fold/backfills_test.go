@@ -426,7 +426,7 @@ func (w *backfillWalk) create() {
 }
 
 // I-30. After every group, foldtest.Check compares the totals of backfills with their chunks. This test failed when a
-// requeued chunk kept the id of its request, and when a refused chunk kept partitions in the state left.
+// requeued chunk kept the id of its request, and when partitions of a refused chunk kept the state [state.CellLeft].
 func TestI30RandomBackfillsAddUp(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := &backfillWalk{backfilling: &backfilling{World: foldtest.New(r)}, r: r, requests: map[string]bool{}}

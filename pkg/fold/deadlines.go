@@ -145,7 +145,7 @@ func (f *folder) endMisses(asset string) {
 	}
 }
 
-// watch judges an SLA or a freshness that is due, or requests a verdict about a deadline that is due.
+// watch judges an SLA or a freshness limit when it is due, or requests a verdict about a deadline that is due.
 func (f *folder) watch(w state.Watch, now event.Time) {
 	switch {
 	case w.TaskKey != "":

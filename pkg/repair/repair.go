@@ -33,7 +33,8 @@ type Config struct {
 const (
 	// maxProblems is the maximum number of differences that a report lists.
 	maxProblems = 50
-	// maxPlaces limits how much memory is allocated in advance, because the stored number of groups may be wrong.
+	// maxPlaces limits for how many groups memory is allocated in advance: the manifest contains the number of groups,
+	// but this number may be wrong.
 	maxPlaces = 4 << 20
 )
 
@@ -44,12 +45,13 @@ type Report struct {
 	Events   int64 `json:"events"`
 	Rows     int64 `json:"rows"`
 	Outputs  int   `json:"outputs"`
-	// Lost is the number of groups that the state has folded and that the ledger has lost.
+	// Lost is the number of groups that the state has folded but that are missing from the ledger, or whose plan is
+	// missing.
 	Lost int `json:"lost_groups"`
 	// Differences is the number of rows that differ from the replayed ledger. Counting stops at a limit.
 	Differences int `json:"differences"`
 	// BadOutputs is the number of outputs that differ from their commit markers. SupersededOutputs is how many of these
-	// are superseded and read by no live run. Their damage is not a problem.
+	// are superseded and read by no live run. A damaged output of this kind does no harm, so Problems omits it.
 	BadOutputs        int `json:"bad_outputs"`
 	SupersededOutputs int `json:"bad_superseded_outputs"`
 	// BadDocuments is the number of releases and lists of partitions that are missing or damaged.
@@ -67,9 +69,9 @@ type Report struct {
 // every table with the live state and history, and the outputs of succeeded tasks with their commit
 // markers. Reading the state verifies the checksums of its files.
 //
-// Verify reads history one segment at a time, and keeps only checksums of its rows and of the closed rows of the
-// replay. So memory is proportional to the live rows, the number of groups and the number of partitions. If the
-// checksums differ, it loads all of history into memory to find the differences.
+// Verify reads history one segment at a time. It keeps only checksums of the rows in history and of the closed rows
+// of the replay, so its memory is proportional to the live rows, the number of groups and the number of partitions.
+// If the checksums differ, Verify loads all of history into memory to find the differences.
 func Verify(ctx context.Context, cfg Config) (Report, error) {
 	m, err := cfg.Manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) || manifest.Lost(err) {
@@ -159,8 +161,8 @@ func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.
 	return history, order, checked.bad, err
 }
 
-// compareAll loads history, replays the ledger again, and returns the differences. The replayed rows that should be
-// in history are those below the history cutoff.
+// compareAll loads history, replays the ledger again, and returns the differences. It compares the stored history
+// with the replayed rows below the history cutoff, which should be in history.
 func (cfg Config) compareAll(ctx context.Context, m *manifest.Manifest, order []place, live *state.State) ([]string, error) {
 	closed, err := snapshot.LoadHistory(ctx, cfg.Codec, cfg.Manifests, m)
 	if err != nil {

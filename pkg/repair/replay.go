@@ -17,7 +17,7 @@ import (
 type replay struct {
 	cfg   Config
 	state *state.State
-	// from is the id below which closed runs were dropped.
+	// from is the run id below which the state has dropped closed runs, because they expired.
 	from string
 	// evictor removes closed rows from the state. If it is nil, closed rows stay in the state.
 	evictor *evictor
@@ -74,8 +74,8 @@ func (r *replay) group(ctx context.Context, p place) error {
 	if err != nil {
 		return fmt.Errorf("replay %s: %w", p, err)
 	}
-	// If a dead letter was folded later, the record contains only its later place. So the sequence numbers of its first
-	// place stay unused.
+	// The sequence numbers of groups can have gaps: if a dead letter was folded later, ledger_entries contains only the
+	// sequence number of the later fold, and the one that the dead letter had first stays unused.
 	r.state.FoldSeq = p.firstSeq - 1
 	g.Revision = p.revision
 	if to, ok := r.renamed[g.Entry]; ok {
@@ -134,8 +134,8 @@ func entriesOf(order []place) []string {
 	return slices.Compact(entries)
 }
 
-// missingPlans describes the plans that a group names but that are not in the store, one line each. Without its plan,
-// a run has no tasks. Plans are stored before an event names them, and are never deleted.
+// missingPlans describes the plans that a group names but that are not in the store, one line each. Such a plan was
+// lost: plans are stored before an event names them, and are never deleted. Without its plan, a run has no tasks.
 func (cfg Config) missingPlans(ctx context.Context, g fold.Group) (lines []string, err error) {
 	for ref, p := range g.Plans {
 		if p.Err == "" {
@@ -152,7 +152,7 @@ func (cfg Config) missingPlans(ctx context.Context, g fold.Group) (lines []strin
 	return lines, nil
 }
 
-// expired returns the runs of a group that are too old to be kept.
+// expired returns the runs that a group names and that the state no longer keeps, because their ids are below from.
 func expired(st *state.State, g fold.Group, from string) []string {
 	return slices.DeleteFunc(fold.Names(g), func(run string) bool { return run >= from || st.Runs.Get(run) != nil })
 }

@@ -13,8 +13,8 @@ type sums struct {
 	seed   maphash.Seed
 	from   string // rows of runs below this id are ignored, because they may be missing
 	tables map[string]uint64
-	// reopened contains the rows of the unpaged tables in which a newer version of a row may be written to history.
-	// These rows are few, and only the newest version of each is compared.
+	// reopened contains the rows of the unpaged tables with Declaration.Reopens: history may contain several versions of
+	// such a row. same compares only the newest versions, so the rows are stored instead of summed. They are few.
 	reopened *state.Rows
 	live     *state.State
 }

@@ -11,24 +11,25 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// versions translates the state that a plan observed into a sequence number of this fold. The number that the plan
-// recorded is useless here, because the earlier fold assigned other numbers. The result is the number of a version
-// that this fold has created. The observed state contained this version and every version with a lesser number.
+// versions is for a rebuild that folds groups in another order than the original fold. A plan recorded the sequence
+// number of the state that it observed. This number is useless here, because the original fold assigned other
+// numbers. versions translates the observed state into the sequence number of a version that this fold has created:
+// the observed state contained this version and every version with a lesser number.
 //
-// A plan describes which ledger entries were in the observed state. Plans of older builds, marks and retries do not
-// describe them. For these, the result is the greatest version that was created no later than the time of the
-// observed state. It may be too great if clocks disagree, or if a report was folded late.
+// A plan describes which ledger entries were in the observed state. Marks, retries, and plans of older builds do not
+// describe these entries. For them, the result is the greatest version that was created no later than the time of the
+// observed state. This result may be too great if clocks disagree, or if a report was folded late.
 type versions struct {
 	// byTime are versions whose sequence numbers and times both ascend: a version is omitted if a greater version is as
 	// old or older.
 	byTime []version
-	// byEntry contains all versions in the order of folding. The entry of an element is the greatest entry of all
-	// versions up to it.
+	// byEntry contains all versions in the order of folding. The field entry of an element is the greatest entry of this
+	// version and all versions before it.
 	byEntry []madeIn
 	// entries are the folded entries, sorted by id.
 	entries []ulid.ULID
-	// lowered contains, by run, each result that is less than the result by time. A retry observed at most what its root
-	// run observed.
+	// lowered contains the results that are less than the result by time, by the run of the plan. They also bound the
+	// results for retries of the run, because a retry is assumed to observe at most what its root run observed.
 	lowered map[string]int64
 }
 
@@ -68,7 +69,7 @@ func (v *versions) note(g fold.Group, r fold.Result) {
 }
 
 func (v *versions) noteEntry(entry ulid.ULID) {
-	at, known := slices.BinarySearchFunc(v.entries, entry, ulid.ULID.Compare) // entry nearly always belongs at the end
+	at, known := slices.BinarySearchFunc(v.entries, entry, ulid.ULID.Compare) // nearly always the end
 	if !known {
 		v.entries = slices.Insert(v.entries, at, entry)
 	}
@@ -90,7 +91,7 @@ func (v *versions) add(next version, entry ulid.ULID) {
 // The keys are runs and commands. It returns nil if the group has neither plans nor marks.
 func (v *versions) observed(g fold.Group) map[string]int64 {
 	if g.Reason != "" {
-		return nil // the group was refused, and its events may not have been read
+		return nil // the group becomes a dead letter, and its events may be incomplete
 	}
 	var observed map[string]int64
 	note := func(id string, seq int64) {
@@ -136,9 +137,9 @@ func (v *versions) planned(p *event.PlanCreated, root string) int64 {
 	return seq
 }
 
-// inEntries returns the greatest version whose entry was in the state that a plan observed, together with the entries
-// of all lesser versions. Normally, the observed state contained exactly the entries up to ObservedLast. If the hash
-// shows that it contained fewer, inEntries relies only on the entries below ObservedThrough.
+// inEntries returns the greatest version for which the state that a plan observed contained the entry of this version
+// and the entries of all lesser versions. Normally, the observed state contained all entries up to ObservedLast. If
+// the hash shows that an entry was missing, inEntries relies only on the entries below ObservedThrough.
 func (v *versions) inEntries(p *event.PlanCreated) int64 {
 	through, _ := ulid.ParseStrict(p.ObservedThrough) // "" and invalid ids become 0
 	last, err := ulid.ParseStrict(p.ObservedLast)

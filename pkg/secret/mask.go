@@ -30,7 +30,7 @@ type Mask struct {
 
 // NewMask returns a mask that hides values of at least 4 bytes. It hides three forms of a value: the value as it is,
 // the value without surrounding space, and the encodings that programs use in messages, URLs and JSON. It also hides
-// each line of a value if the line has at least 8 bytes without surrounding space.
+// each line of a value that has at least 8 bytes without surrounding space, with and without this space.
 func NewMask(values []string) *Mask {
 	m := &Mask{}
 	for _, value := range values {
@@ -154,11 +154,11 @@ func (m *Mask) complete(text []byte) int {
 type Writer struct {
 	mask *Mask
 	to   io.Writer
-	// buffer is the input that has not been written yet. Its first bytes, as many as covered, belong to secret texts.
+	// buffer is the input that has not been written yet. Its first covered bytes belong to secret texts.
 	buffer  []byte
 	covered int
-	// masking means that the last byte was part of a secret text. Then, an adjacent secret text gets no "***" of its
-	// own.
+	// masking means that the last byte written was part of a secret text. If a secret text follows immediately, it gets
+	// no "***" of its own.
 	masking bool
 }
 

@@ -14,7 +14,7 @@ import (
 // evaluation evaluates the selections of one query.
 type evaluation struct {
 	catalog *Catalog
-	// flat makes the evaluation omit upstream and downstream assets, and report no errors.
+	// flat makes the evaluation ignore the plus signs, which add upstream and downstream assets, and report no errors.
 	flat bool
 	errs []error
 }
@@ -64,8 +64,8 @@ func (e *evaluation) grow(s set, upstream, downstream bool) set {
 	return grown
 }
 
-// named adds the assets that x names to the set found. It omits a name that is inside an odd number of "not"
-// operators, because such a name excludes its asset.
+// named adds the assets that x names to the set found. negated means that x is inside an odd number of "not"
+// operators. The names in x then exclude their assets, so named omits them.
 func (e *evaluation) named(x *expr, found set, negated bool) {
 	if x.op == opName && !negated {
 		if at, ok := e.catalog.find(x.text); ok {
@@ -118,7 +118,7 @@ func (e *evaluation) name(x *expr) set {
 // nearName returns the key or the name that is most similar to an unknown one.
 func (e *evaluation) nearName(text string) string {
 	if e.flat || len(e.errs) > 0 {
-		return "" // limited, because each search visits every asset
+		return "" // search for the first error only, because each search visits every asset
 	}
 	if !strings.Contains(text, "/") {
 		return plan.Suggest(text, slices.Sorted(maps.Keys(e.catalog.names)))

@@ -94,8 +94,8 @@ type expr struct {
 	up, down int
 }
 
-// write writes the canonical text of e, which is an operand of an operation. It adds parentheses if the operation
-// needs them.
+// write writes the canonical text of e, which is an operand of the operation of. It adds parentheses if they are
+// needed there.
 func (e *expr) write(b *strings.Builder, of op) {
 	if e.op < of || e.op == of && of != opNot && of < opName {
 		b.WriteByte('(')
@@ -127,8 +127,8 @@ func (e *expr) write(b *strings.Builder, of op) {
 	}
 }
 
-// levels formats a number of levels with its plus sign. Either before or after is the plus sign, and the other one is
-// empty.
+// levels formats a number of levels and its plus sign. The caller passes the plus sign as before or as after, and ""
+// as the other one.
 func levels(n int, before, after string) string {
 	switch n {
 	case 0:

@@ -207,7 +207,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// node is a selection as text and as a function, which is its naive evaluation.
+// node is a selection in two forms: as text, and as a function that evaluates it naively.
 type node struct {
 	text  string
 	match func(ids.AssetKey) bool

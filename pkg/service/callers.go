@@ -185,7 +185,8 @@ func (s *server) authorize(w http.ResponseWriter, r *http.Request, route string)
 			Data: slices.Contains(has, roleDispatcher), Sweep: slices.Contains(has, roleSweeper),
 		}))
 	}
-	reason, status := reasonUnavailable, http.StatusInternalServerError // 503 would slow the queue for all domains
+	// At status 503, the queue would slow down for all domains.
+	reason, status := reasonUnavailable, http.StatusInternalServerError
 	switch {
 	case errors.Is(err, identity.ErrUnknown):
 		reason, status = reasonUnknown, http.StatusUnauthorized

@@ -26,15 +26,16 @@ const (
 	noRoute        = "none"
 )
 
-// routes lists the routes of each service that are in constant use. Their series exist, with the
-// value 0, from the start of the service.
+// routes lists the routes of each service that are in constant use. The series of these routes exist, with the value
+// 0, from the start of the service.
 var routes = map[string][]string{
 	compactorName:  {"POST /v1/compact", "POST /v1/notifications"},
 	dispatcherName: {"POST /v1/reconcile", "POST /v1/notifications", contract.CallbackPattern, dispatcher.TimerPattern},
 	sweeperName:    {sweeper.Pattern},
 }
 
-// routeLabel has the routes of all services as its values. Before the first request, only the series of [routes] exist.
+// routeLabel is the label for routes. Its values are the routes of all services. Before a service gets its first
+// request, it has series only for its routes in [routes].
 var routeLabel = metrics.Label{
 	Name:   "route",
 	Values: slices.Concat(routes[compactorName], routes[dispatcherName], routes[sweeperName], []string{"GET /healthz", "GET /readyz", noRoute}),

@@ -32,7 +32,7 @@ type recorded struct{ *prom.Recorder }
 
 func newMetrics() recorded { return recorded{prom.NewRecorder(catalog)} }
 
-// values returns the series of our metrics, as in the text format, with their values.
+// values returns the values of Servo's metrics. The keys are the series, as in the text format of Prometheus.
 func (r recorded) values() map[string]float64 {
 	w := httptest.NewRecorder()
 	r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
@@ -95,7 +95,7 @@ func TestSweepsWithWorkAreLogged(t *testing.T) {
 	}
 }
 
-// The label has a value for every folder of the store that the services read or write.
+// The label kind has a value for every folder of the store that the services read or write.
 func TestStoreKindsAreInTheCatalog(t *testing.T) {
 	kinds := storeRequests.Labels[1].Values
 	for _, key := range []string{

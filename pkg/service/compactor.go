@@ -81,7 +81,7 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor
 	h := domain.Handle{Domain: d, Store: c.store, Codec: c.codec, IDs: ids.NewSource(s.clock.Now, c.entropy), Clock: s.clock, Logger: s.logger}
 	h.Manifests = manifest.New(manifest.Config{
 		Domain: h.Domain, Store: h.Store, IDs: h.IDs, Clock: h.Clock, Logger: h.Logger, Decoder: h.Codec.Decoder(h.Domain),
-		OnStored: func(revision int64) { // the receiver also checks that the revision is committed
+		OnStored: func(revision int64) { // the revision may not be committed yet: the dispatcher checks this
 			if c.handOver != nil {
 				c.handOver.put(d, revision)
 			}
@@ -129,8 +129,8 @@ func (s *server) measurePhase(phase compactor.Phase, took time.Duration, err err
 	}
 }
 
-// sampleBacklogs registers the gauges about entries that are not folded. Whenever they are read, they are computed from
-// the open compactors.
+// sampleBacklogs registers the gauges about entries that are not folded. They are computed from the open compactors
+// whenever the metrics are read.
 func (s *server) sampleBacklogs(open func() []*compactor.Compactor) {
 	s.metrics.Sample(oldestUnfolded, func() float64 {
 		age, now := time.Duration(0), s.clock.Now()

@@ -48,8 +48,8 @@ type config struct {
 	Queue, QueuePrefix, QueueAccount, QueueAudience string
 	// Concurrency is how many tasks are pushed to workers at once.
 	Concurrency int
-	// DispatchRate is how many tasks are queued per second. 0: unlimited. Weights are the turns of
-	// tenants per round of the fair queue: TENANT=N, separated by commas.
+	// DispatchRate is how many tasks are queued per second. 0: unlimited. Weights lists how many turns tenants have in
+	// each round of the fair queue: TENANT=N, separated by commas.
 	DispatchRate int
 	Weights      string
 	// ChannelSecrets are the secrets that channels of alerts may name.
@@ -192,7 +192,7 @@ var (
 const (
 	defaultConcurrency = 32
 	defaultFullEvery   = 24 * time.Hour
-	// defaultDispatchRate is the rate at which Cloud Tasks dispatches the tasks of a queue.
+	// defaultDispatchRate is the number of tasks per second that Cloud Tasks dispatches from a queue by default.
 	defaultDispatchRate = 500
 	// queueCalls is the maximum number of concurrent calls to the queue, for all domains together.
 	queueCalls = 64

@@ -59,7 +59,8 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	if err != nil {
 		return errors.Join(err, s.endpoint.Close())
 	}
-	// The queue uses client, which creates no spans: the services that receive its deliveries create them.
+	// Only calls to other services create spans. The queue uses client, which creates none, because the services that
+	// receive its deliveries create the spans.
 	calls := p.traces.Client(client)
 	d := &dispatchers{
 		server: s, cfg: cfg, keys: keys, workerKeys: workerKeys, store: store, codec: p.Codec, entropy: p.Entropy,
@@ -185,11 +186,11 @@ func (d *dispatchers) workerURL(queue string) string {
 	return cmp.Or(d.workers[queue], strings.TrimSuffix(d.cfg.WorkerURL, "/"))
 }
 
-// linger is how long starts and acknowledgements wait for other events. A short task ends within this time, so that
-// its start and its end are in one entry.
+// linger is how long starts and acknowledgements wait for other events. If a task ends within this time, its start
+// and its end are in one entry.
 const linger = time.Second
 
-// runAppender writes buffered events when their linger is over. When ctx is done, it writes the remaining ones
+// runAppender writes each buffered event when its linger has passed. When ctx is done, it writes the remaining events
 // immediately.
 func (d *dispatchers) runAppender(ctx context.Context, a *ledger.Appender) {
 	_ = a.Run(ctx) // returns only ctx's error
@@ -290,7 +291,7 @@ func (d *dispatchers) fill(ctx context.Context, find dispatcher.Finder) error {
 }
 
 func (d *dispatchers) fillOne(ctx context.Context, find dispatcher.Finder, domain ids.Domain) error {
-	ctx, done := context.WithCancel(ctx) // keeps the domain open
+	ctx, done := context.WithCancel(ctx) // the domain stays open until ctx is done
 	defer done()
 	// The previous process may have appended reports of ended tasks that are not folded yet: fold them first.
 	result, err := d.client(domain).Compact(ctx, compactor.Request{Barrier: true})

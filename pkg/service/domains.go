@@ -30,8 +30,7 @@ func Domains(ctx context.Context, store blob.Store) ([]ids.Domain, error) {
 			if d.Validate() == nil {
 				found[d] = true
 			}
-			// All keys in the folder sort before its name followed by '0', the character after the
-			// slash.
+			// Continue after the folder. '0' is the character after '/', so all keys in the folder sort before folder + "0".
 			after = folder + "0"
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// storedKeys is the documented format of the file.
+// storedKeys is the documented format of the file of signing keys.
 type storedKeys struct {
 	Current string            `json:"current"`
 	Secrets map[string][]byte `json:"secrets"`

@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// handler returns the server's mux. It limits and counts requests, and logs failed ones.
+// handler wraps the server's mux. It limits the time and the size of requests, authorizes, counts and logs them.
 func (s *server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, route := s.mux.Handler(r)
@@ -38,8 +38,8 @@ func (s *server) handler() http.Handler {
 	})
 }
 
-// log logs an answered request: as a warning if it failed or was a callback without a valid
-// signature, otherwise at level debug.
+// log logs an answered request. The record is a warning if the status is 5xx, except 503, or if a callback had no
+// valid signature. Otherwise it has level debug.
 func (s *server) log(r *http.Request, route string, status int, took time.Duration) {
 	attributes := []slog.Attr{
 		slog.String("method", r.Method), slog.String("path", contract.Truncate(r.URL.Path)), slog.Int("status", status), slog.Duration("took", took),
@@ -58,8 +58,9 @@ func (s *server) log(r *http.Request, route string, status int, took time.Durati
 	}
 }
 
-// serveTraced serves a request, in its own span if the caller is authenticated, so that strangers
-// create no spans. The dispatcher creates the spans of callbacks after it has verified them.
+// serveTraced serves a request. It creates a span for the request, but not on routes without authentication, so that
+// strangers cannot create spans. The dispatcher creates the span of a callback after it has verified the callback's
+// signature.
 func (s *server) serveTraced(answer *recorder, r *http.Request, route string) *http.Request {
 	if !open[route] {
 		traced, end := s.traces.Serve(r, route)

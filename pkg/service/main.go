@@ -30,8 +30,8 @@ type Process struct {
 	Getenv func(string) string
 	Stderr io.Writer
 	Clock  clock.Clock
-	// Instance distinguishes this process from other processes of its service in the names that it writes. "": the
-	// process id.
+	// Instance distinguishes this process from other processes of its service, in the names of writers in manifests and
+	// in spans. "": the process id.
 	Instance string
 	// Network connects the services. nil: TCP.
 	Network Network
@@ -55,8 +55,8 @@ type Process struct {
 	// Pull pulls the messages of the subscription that --subscription names.
 	Pull Pull
 	// Secrets returns the secrets of channels that --channel-secrets allows, and Publish publishes alerts to Pub/Sub.
-	// Both may be nil. If Send is set, it sends the alerts, and Secrets and Publish are not used. Nil: a [notify.Sender]
-	// sends the alerts, with Secrets and Publish.
+	// Both may be nil. Send sends the alerts. If Send is nil, a [notify.Sender] sends them, with Secrets and Publish;
+	// otherwise Secrets and Publish are not used.
 	Secrets func(ctx context.Context, reference string) (string, error)
 	Publish func(ctx context.Context, topic string, data []byte, attributes map[string]string) error
 	Send    func(ctx context.Context, c *release.Channel, m *notify.Message) error
@@ -71,8 +71,8 @@ const LocalQueue = "local"
 type QueueOptions struct {
 	// Name is LocalQueue or projects/PROJECT/locations/LOCATION.
 	Name string
-	// Prefix is the prefix of queue names. Deliveries carry tokens of Account for Audience. None of
-	// them applies to LocalQueue.
+	// Prefix is the prefix of queue names. Deliveries carry tokens of Account for Audience. LocalQueue ignores these
+	// three fields.
 	Prefix, Account, Audience string
 
 	Clock  clock.Clock

@@ -39,7 +39,7 @@ func TestMetricsPageMatchesRegistry(t *testing.T) {
 	require.Equal(t, want, string(text), "run: go test ./pkg/service -run TestMetricsPage -rewrite")
 }
 
-// inRegistry are the metrics in the registry of a service.
+// inRegistry is the type and the help text of a metric in a registry.
 type inRegistry struct{ kind, help string }
 
 // registered returns the metrics of a service's registry, by name.
@@ -135,7 +135,8 @@ var notMetrics = []string{
 	"servo_error", // a file that commands write
 }
 
-// A renamed metric would silence its alerts, and leave instructions that nobody can follow.
+// If a metric is renamed but the documents and alerts keep its old name, the alerts never fire and nobody can follow
+// the instructions.
 func TestNamedMetricsExist(t *testing.T) {
 	names := map[string]bool{}
 	for _, m := range catalog {

@@ -24,7 +24,7 @@ func parse(k kind, args []string, getenv func(string) string, out io.Writer) (co
 	f.SetOutput(out)
 	var problems []error
 	f.Usage = func() {
-		f.VisitAll(func(fl *flag.Flag) { // the help shows the type of the inner value
+		f.VisitAll(func(fl *flag.Flag) { // show the types of the wrapped values
 			if c, ok := fl.Value.(collected); ok {
 				fl.Value = c.Value
 			}

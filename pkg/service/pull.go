@@ -44,7 +44,7 @@ func (s *server) pull(pull Pull, subscription string) func(context.Context) erro
 		err := s.push(ctx, m)
 		if err != nil {
 			s.warnings.warn(ctx, "notification", "notification refused; it will be redelivered", slog.String("error", contract.Truncate(err.Error())))
-			_ = s.clock.Sleep(ctx, refusedPause) // the pause may end early
+			_ = s.clock.Sleep(ctx, refusedPause) // an error only means that the pause ended early
 		}
 		return err
 	}

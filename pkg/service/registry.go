@@ -30,7 +30,8 @@ const (
 const openTimeout = 5 * time.Minute
 
 // registry opens a value for each domain on first use, keeps it and runs it. Domains open independently of each other
-// and of the requests: if a domain takes longer to open than a request may take, a later request finds it open.
+// and of the requests: the opening continues after its request has timed out, so that a later request finds the
+// domain open.
 type registry[T any] struct {
 	open    func(context.Context, ids.Domain) (*served[T], error) // returns nil if the domain is unknown
 	metrics metrics.Recorder
@@ -46,7 +47,7 @@ type registry[T any] struct {
 	bytes   int64 // the sum of opened.counted over all domains
 }
 
-// served is the value of a domain. run runs it until its context is done.
+// served is the value of a domain. run runs the value until the context is done.
 type served[T any] struct {
 	value T
 	run   func(context.Context)
@@ -166,7 +167,7 @@ func (r *registry[T]) evict() {
 // idle reports whether a domain is open and no request uses it.
 func (o *opened[T]) idle() bool { return o.stop != nil && o.users == 0 }
 
-// leave starts to close a domain. gone is closed when that is done.
+// leave starts to close a domain. The channel gone is closed when the domain has been closed.
 func (o *opened[T]) leave() {
 	if o.gone == nil {
 		o.gone = make(chan struct{})
@@ -175,8 +176,8 @@ func (o *opened[T]) leave() {
 }
 
 // acquire returns the [opened] of a domain. If first is true, the domain is new, and the caller must request its
-// opening. If o is nil, this domain or another one is closing. The caller then tries again when the channel leaving
-// is closed.
+// opening. If o is nil, the caller must wait for the channel leaving and then try again: this domain, or the domain
+// whose place it takes, is still closing.
 func (r *registry[T]) acquire(ctx context.Context, d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -243,7 +244,7 @@ func (r *registry[T]) run(ctx context.Context) error {
 	}
 }
 
-// serve opens a domain and runs it until ctx is done or it is evicted.
+// serve opens a domain, and runs it until ctx is done or the domain is evicted.
 func (r *registry[T]) serve(ctx context.Context, o *opened[T]) {
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	s, err := r.open(opening, o.domain)

@@ -90,8 +90,8 @@ func TestRegistryOpensDomainsConcurrently(t *testing.T) {
 	})
 }
 
-// This test fails if a domain is opened within the request: then each request starts over, and no request lasts long
-// enough.
+// This test fails if a domain is opened under the context of a request. Then, each request starts the opening again,
+// and no request lasts long enough to finish it.
 func TestRegistryOpeningOutlivesItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := running(t, newMetrics(), func(ctx context.Context, d ids.Domain) (*served[string], error) {
@@ -144,8 +144,7 @@ func TestRegistryForgetsCancelledRequest(t *testing.T) {
 	require.Empty(t, r.domains)
 }
 
-// A new domain replaces the least recently used idle one, which must have closed before it is
-// opened again.
+// A new domain replaces the least recently used idle domain. A domain must have closed before it is opened again.
 func TestRegistryReplacesIdleDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics()
@@ -164,7 +163,7 @@ func TestRegistryReplacesIdleDomain(t *testing.T) {
 				count(d, 1)
 				<-ctx.Done()
 				if t.Context().Err() == nil {
-					_ = (clock.System{}).Sleep(t.Context(), time.Second) // closing a domain takes a second
+					_ = (clock.System{}).Sleep(t.Context(), time.Second) // the domain takes a second to close
 				}
 				count(d, -1)
 			}}, nil

@@ -28,7 +28,7 @@ type relay[T any] struct {
 	delay  func(T) time.Duration
 	clock  clock.Clock
 	logger *slog.Logger
-	// sent is called with the result of each call of send. It may be nil.
+	// sent is called after each call of send, with the error that send returned. It may be nil.
 	sent func(error)
 
 	mu    sync.Mutex
@@ -171,7 +171,7 @@ func (r *relay[T]) linger(ctx context.Context, l *lane[T], wait time.Duration) {
 	slept := make(chan struct{})
 	go func() {
 		defer close(slept)
-		_ = r.clock.Sleep(ctx, wait) // the pause may end early
+		_ = r.clock.Sleep(ctx, wait) // an error only means that the pause ended early
 	}()
 	select {
 	case <-slept:

@@ -1,6 +1,6 @@
 // Package service runs Servo's services: the compactor, the dispatcher and the sweeper, each as one
-// process that serves HTTP. A process keeps no state that must survive: a lost process leaves
-// everything in the object store, where the next one finds it. This package is not a stable API.
+// process that serves HTTP. A process keeps no state that must survive it: everything is in the object store, where
+// the next process finds it. This package is not a stable API.
 //
 // A service receives its bindings (object store, queue, clock), flags and environment, and reports all problems with
 // these at once. It opens a domain when a request names it, and keeps it open. On shutdown it stops accepting requests,
@@ -26,8 +26,8 @@ const (
 	headerTimeout = 10 * time.Second
 	readTimeout   = time.Minute
 	idleTimeout   = 2 * time.Minute
-	// requestTimeout limits how long the service works on a request. Writers wait for a fold, which is retried while the
-	// store is unavailable. After this time, a response would come too late for them.
+	// requestTimeout limits how long the service works on a request. A writer's request waits for a fold, which is
+	// retried while the store is unavailable. After this time, writers no longer wait for a response.
 	requestTimeout = 2 * time.Minute
 	// drainTimeout bounds how long running requests may continue at shutdown. Together with flushTimeout, it fits into
 	// the 10 seconds that Cloud Run allows.

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// flushTimeout limits how long the last spans are sent at shutdown: Cloud Run kills a process 10 seconds after its
-// signal.
+// flushTimeout limits how long a process sends its last spans at shutdown: Cloud Run kills a process 10 seconds after
+// it has sent the signal to end.
 const flushTimeout = 1500 * time.Millisecond
 
 // OpenTraces connects to a receiver of spans.

@@ -24,7 +24,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace/otlp"
 )
 
-// brought is the traceparent header of a caller's trace.
+// brought is the traceparent header of a caller that is already in a trace.
 const brought = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 func TestTracesConfiguration(t *testing.T) {
@@ -107,7 +107,7 @@ func TestOnlyAuthenticatedRequestsGetSpans(t *testing.T) {
 	require.False(t, span.Parent.IsValid())
 }
 
-// telling is a TCP network that reports the URL at which a service listens.
+// telling is a TCP network that sends the URL at which a service listens to the channel url.
 type telling struct {
 	tcp
 	url chan string
@@ -122,8 +122,7 @@ func (n telling) Listen(ctx context.Context, address string, logger *slog.Logger
 	return endpoint, err
 }
 
-// sweeping runs a sweeper that sends its spans to collector, lets it sweep once, and returns its
-// log.
+// sweeping runs a sweeper that sends its spans to collector, requests one sweep, and returns the log of the sweeper.
 func sweeping(t *testing.T, collector http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewServer(collector)

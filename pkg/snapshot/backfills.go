@@ -11,7 +11,7 @@ import (
 
 const backfillsTable, chunksTable = "backfills", "backfill_chunks"
 
-// Backfills returns all backfills that the state keeps, live and in history, newest first.
+// Backfills returns all backfills that are live or in history, newest first.
 func (s *Snapshot) Backfills(ctx context.Context) ([]*state.Backfill, error) {
 	found := slices.Clone(s.State.Backfills.Rows())
 	if index, has := s.History.indexes[backfillsTable]; has {

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// BenchmarkRefresh advances a reader by one revision, in which a run of one task is triggered. It does so in states
-// with different numbers of live tasks.
+// BenchmarkRefresh advances a reader by one revision, which triggers a run of one task. The states of the benchmark
+// have different numbers of live tasks.
 func BenchmarkRefresh(b *testing.B) {
 	for _, live := range []int{0, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
@@ -31,7 +31,7 @@ func BenchmarkRefresh(b *testing.B) {
 	}
 }
 
-// BenchmarkLoad reads a whole state, as at a cold start.
+// BenchmarkLoad reads a whole state, as a process does at its start.
 func BenchmarkLoad(b *testing.B) {
 	for _, live := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {

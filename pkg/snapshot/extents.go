@@ -15,7 +15,7 @@ type extent struct {
 	file  manifest.File
 	parts table.Parts // nil: the extent is the whole file
 	part  int
-	min   manifest.Cell // a lower bound of the keys, which need not be a key itself
+	min   manifest.Cell // a lower bound of the keys; no row need have this key
 }
 
 func wholeFile(f manifest.File) []extent { return []extent{{file: f, min: f.Min}} }
@@ -36,8 +36,8 @@ func (e extent) count() int {
 	return e.parts.Rows(e.part)
 }
 
-// divide returns the parts of a file that may contain keys of an asset that are not less than from. If the file has
-// no parts, divide returns the whole file.
+// divide returns the parts of a file that may contain keys that belong to an asset and are not less than from. If the
+// file has no parts, divide returns the whole file.
 func (h History) divide(ctx context.Context, f manifest.File, from manifest.Cell, asset string) ([]extent, error) {
 	if !h.divided() {
 		return wholeFile(f), nil

@@ -124,7 +124,7 @@ func (h History) Has(ctx context.Context, runID string) (bool, error) {
 }
 
 // runIDCache caches the run ids of those segments of table runs that were most recently read by Has. A few segments
-// are enough, because the late reports of a burst concern few of them.
+// are enough, because late reports usually arrive in bursts, and the runs of a burst are in few segments.
 type runIDCache struct {
 	mu       sync.Mutex
 	segments []cachedSegment
@@ -207,7 +207,7 @@ func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok fu
 // runsAtOnce is the maximum number of whole rows of runs that are decoded at once.
 const runsAtOnce = 1000
 
-// Deployments returns all deployments that the state keeps, live and in history, newest first.
+// Deployments returns all deployments that are live or in history, newest first.
 func (s *Snapshot) Deployments(ctx context.Context) ([]*state.Deployment, error) {
 	deployments := s.State.Deployments.Rows()
 	if index, has := s.History.indexes["deployments"]; has {
@@ -239,7 +239,7 @@ func (s *Snapshot) WithRun(ctx context.Context, runID string) (*state.State, err
 	closed, err := s.History.Run(ctx, runID)
 	if closed != nil {
 		closed.Load(state.Set(&state.Rows{}, s.State.Limits.Rows())) // explanations of a run refer to limits
-		closed.Load(state.Set(&state.Rows{}, s.candidates(runID)))   // an output may leave quarantine long after its run
+		closed.Load(state.Set(&state.Rows{}, s.candidates(runID)))   // candidates can stay live long after their run closes
 	}
 	return closed, err
 }
@@ -348,9 +348,10 @@ func historyFiles(ctx context.Context, store *manifest.Store, m *manifest.Manife
 // holds in memory.
 const MaxSegment = 1 << 18
 
-// Absorbed returns the segments to merge with a new segment, which has the given number of rows. It takes segments
-// from the last one backwards, while each is at most twice as large as everything after it and the result is at most
-// MaxSegment. So a row is rewritten a logarithmic number of times.
+// Absorbed returns the segments to merge with a new segment, which has the given number of rows. It goes backwards
+// from the last segment. It takes a segment if this segment has at most twice as many rows as everything after it,
+// and the merged result has at most MaxSegment rows; it stops at the first other segment. So a row is rewritten a
+// logarithmic number of times.
 func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 	from := len(segments)
 	for from > 0 && segments[from-1].Rows <= 2*rows && rows+segments[from-1].Rows <= MaxSegment {

@@ -39,17 +39,17 @@ func (c *Codec) Decoder(d ids.Domain) *manifest.Decoder {
 	return m.decoders[d]
 }
 
-// NewMemoryCodec returns a codec that keeps rows in memory. Its files contain only a number that identifies their
-// rows in memory, so no other codec can read them. The codec is for simulations, which would otherwise spend most of
-// their time on Parquet. Callers must not modify rows after encoding them.
+// NewMemoryCodec returns a codec that keeps rows in memory. A file contains only the name of its table and a number
+// that identifies its rows in memory, so no other codec can read the file. The codec is for simulations, which would
+// otherwise spend most of their time on Parquet. Callers must not modify rows after encoding them.
 func NewMemoryCodec() *Codec {
 	m := &memory{decoders: map[ids.Domain]*manifest.Decoder{}}
 	return &Codec{files: m, inline: m}
 }
 
 // memoryFile is the content of a file of a memory codec: the table, and the number of the file. It is JSON, so that a
-// manifest can contain it. It is not decoded with encoding/json, because simulations decode many files, and this
-// would take a noticeable part of their time.
+// manifest can contain it. Decode does not use encoding/json: simulations decode many files, and encoding/json would
+// take a noticeable part of their time.
 const memoryFile = `{"table":%q,"rows_in_memory":%d}`
 
 // rowBytes is the approximate size of a row, in bytes, as JSON.
@@ -67,7 +67,7 @@ func (m *memory) Encode(s *table.Schema, n int, row func(i int) reflect.Value) (
 	return fmt.Appendf(nil, memoryFile, s.Name, len(m.files)-1), nil
 }
 
-// Decode implements [table.Format]. It adds copies of the rows.
+// Decode implements [table.Format]. It copies the stored rows into the rows that add returns.
 func (m *memory) Decode(s *table.Schema, data []byte, add func() reflect.Value) error {
 	rest, table := strings.CutPrefix(string(data), `{"table":"`+s.Name+`","rows_in_memory":`)
 	number, err := strconv.Atoi(strings.TrimSuffix(rest, "}"))

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// declaration is the line of CONTRIBUTING.md that adds a table. rowType is its row type.
+// declaration is the line that adds a table to the registry, and rowType is the row type of this table.
+// CONTRIBUTING.md shows both.
 const (
 	declaration = "\tNotes Table[Key2, Note] `table:\"notes,history,run=run_id\"`\n"
 	rowType     = `package state
@@ -66,7 +67,8 @@ func TestNewTable(t *testing.T) {
 `
 )
 
-// TestOneLineAddsATable adds a table to a copy of the sources, and there executes the tests that check every table.
+// TestOneLineAddsATable copies the sources, adds a table to the copy, and executes there the tests that check every
+// table.
 func TestOneLineAddsATable(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

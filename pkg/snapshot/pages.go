@@ -23,7 +23,7 @@ func cellOf(row *state.Partition) manifest.Cell {
 	return manifest.Cell{Asset: row.AssetKey, Partition: row.PartitionKey}
 }
 
-// pageReader returns the rows of an extent of a file of partition_status.
+// pageReader returns the rows of an extent.
 type pageReader func(context.Context, extent) ([]*state.Partition, error)
 
 // SortedRuns groups the files of a paged table by the sorted runs that they belong to.
@@ -39,8 +39,8 @@ func SortedRuns(files []manifest.File) (runs [][]manifest.File) {
 }
 
 // AbsorbedRuns decides which sorted runs are merged with new rows. It returns the index of the first one to merge;
-// all later sorted runs are also merged. A sorted run is merged if it has at most twice as many rows as everything
-// after it.
+// all later sorted runs are also merged. Starting with the last one, a sorted run is merged if it has at most twice
+// as many rows as everything after it; the first one with more rows ends this.
 func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
 	from := len(runs)
 	for from > 0 {
@@ -58,7 +58,7 @@ func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
 }
 
 // MergeRuns merges sorted runs and the rows in newer, and yields the newest version of each row, sorted by key. It
-// needs memory for one file of each sorted run.
+// keeps one file of each sorted run in memory.
 func (c *Codec) MergeRuns(
 	ctx context.Context, store *manifest.Store, runs [][]manifest.File, newer []*state.Partition,
 ) iter.Seq2[*state.Partition, error] {
@@ -70,7 +70,7 @@ func (c *Codec) MergeRuns(
 // staleness compares: the key, and the columns that describe how the output was made. Decoding only these columns
 // takes a third of the time.
 func (s *Snapshot) Versions(ctx context.Context, asset string) iter.Seq2[*state.Partition, error] {
-	if s.marked(asset) { // a mark names a materialization, and versionColumns does not include its id
+	if s.marked(asset) { // a mark applies to one materialization, and versionColumns lacks the id of the materialization
 		return s.Partitions(ctx, asset, "")
 	}
 	return s.partitions(ctx, manifest.Cell{Asset: asset}, asset, s.History.versions)
@@ -136,7 +136,8 @@ type merge struct {
 	runs  [][]manifest.File
 	newer []*state.Partition
 	read  func(extent) ([]*state.Partition, error)
-	// divide returns the extents of a file that may contain rows to yield. If it is nil, each file is read as a whole.
+	// divide returns the extents of a file that may contain rows to yield. If divide is nil, each file is read as a
+	// whole.
 	divide func(manifest.File) ([]extent, error)
 	// from is the least key to yield. asset, if not empty, restricts the rows to an asset.
 	from  manifest.Cell
@@ -145,8 +146,8 @@ type merge struct {
 	parallel bool
 }
 
-// cursor is the position in a sorted run, or in the newer rows. The rows that follow are in page, and after that in
-// extents and in files.
+// cursor is the position in a sorted run, or in the newer rows. The next rows are those in page. After these come the
+// rows in extents, and then those in files.
 type cursor struct {
 	page    []*state.Partition
 	extents []extent
@@ -298,9 +299,9 @@ func (s *Snapshot) visible(rows iter.Seq2[*state.Partition, error]) iter.Seq2[*s
 	}
 }
 
-// MarksOf yields the marks of the outputs of an asset. If the asset was forgotten, its hidden outputs are marked as
-// missing. If a row cannot be read, the sequence ends without an error. The caller also reads the rows of the asset,
-// and gets the error there.
+// MarksOf yields the marks of the outputs of an asset. If the asset was forgotten, MarksOf also yields a mark as
+// missing for each output that this hides. If a row cannot be read, the sequence ends without an error. The caller
+// also reads the rows of the asset, and gets the error there.
 func (s *Snapshot) MarksOf(ctx context.Context, asset string) iter.Seq[*state.Mark] {
 	return func(yield func(*state.Mark) bool) {
 		if s.State.Forgotten.Get(asset) == nil {

@@ -23,8 +23,8 @@ import (
 // timeout is the timeout of one request, including the request for an access token.
 const timeout = 10 * time.Second
 
-// client opens the connection to Secret Manager on first use. So a project that uses none of its secrets needs no
-// credentials.
+// client opens the connection to Secret Manager on first use. So a worker whose projects use no secrets of Secret
+// Manager needs no credentials.
 type client struct {
 	opts []option.ClientOption
 

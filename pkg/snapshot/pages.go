@@ -532,7 +532,7 @@ const (
 	partitionBytes = 600
 )
 
-// pageCache caches the most recently used files of partition_status. Files never change.
+// pageCache caches the rows of the most recently used extents. Files never change, so cached rows stay valid.
 type pageCache struct {
 	mu    sync.Mutex
 	pages map[string]*list.Element

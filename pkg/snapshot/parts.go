@@ -22,7 +22,7 @@ import (
 const (
 	// maxOpen limits the total size of the cached parts of files, in bytes.
 	maxOpen = 128 << 20
-	// maxHeads is the maximum number of rows of which the key and the columns that queries compare are cached.
+	// maxHeads is the maximum number of cached elements of each cache for queries: of heads, and of stretches.
 	maxHeads = 1 << 18
 	// maxFailed is the maximum number of cached failed tasks of closed runs. maxCells is the maximum number of cached
 	// partitions.
@@ -47,7 +47,7 @@ func (h History) open(ctx context.Context, f manifest.File) (table.Parts, error)
 	if err != nil {
 		return nil, err
 	}
-	format, _ := table.Divide(h.codec.files) // true, because callers have checked divided
+	format, _ := table.Divide(h.codec.files) // callers have checked that files have parts
 	parts, err := format.Open(data)
 	if err != nil {
 		return nil, unreadable(f, err)

@@ -34,7 +34,7 @@ type Reader struct {
 	// own is the state of the manifest in last. Callers get copies of own, never own itself: Copy modifies the state
 	// that it copies, so no other goroutine may read own at that time.
 	own *state.State
-	// bytes is the size of own. The semaphore does not guard it.
+	// bytes is the size of own. It is atomic, because Bytes reads it without the semaphore.
 	bytes atomic.Int64
 }
 
@@ -49,7 +49,7 @@ func NewReader(d ids.Domain, codec *Codec, store *manifest.Store, c clock.Clock)
 // pollEvery is how often Await looks for a new revision.
 const pollEvery = 50 * time.Millisecond
 
-// read is a read of the newest state. snap and err are valid once done is closed.
+// read is a read of the newest state. snap and err are valid after done has been closed.
 type read struct {
 	done chan struct{}
 	snap *Snapshot
@@ -91,8 +91,8 @@ func (r *Reader) join() *read {
 	return r.next
 }
 
-// begin is called when a read starts. From then on, new callers share the read after it, because a
-// read that has started may miss revisions that these callers must see.
+// begin is called when a read starts. From then on, new callers share the next read, because the read that has
+// started may miss revisions that these callers must see.
 func (r *Reader) begin(mine *read) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,8 +135,8 @@ func (r *Reader) Await(ctx context.Context, after int64) (*Snapshot, error) {
 	}
 }
 
-// reach returns the last state that was read, if its revision is at least the given one. Otherwise, it reads later
-// revisions, but none after the given one.
+// reach returns the last state that was read, if its revision is at least the given one. Otherwise, it reads the
+// revisions after it, and stops at the given one, or at the newest one if the given one is not published yet.
 func (r *Reader) reach(ctx context.Context, revision int64) (*Snapshot, error) {
 	select {
 	case <-ctx.Done():

@@ -186,7 +186,7 @@ func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 	fx.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}}
 	fx.open()
 	run := fx.run(foldtest.Task("a"))
-	stale := fx.newReader() // this reader reads its next revision after a new base contains later ones
+	stale := fx.newReader() // reads again only after a new base contains later revisions
 	_, err := stale.Current(t.Context())
 	require.NoError(t, err)
 	var base string
@@ -194,7 +194,7 @@ func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 		require.Less(t, i, 200, "no base was written")
 		fx.run(foldtest.Task(fmt.Sprint("x", i)))
 		fx.compact.AwaitMerges()
-		fx.current() // compares each revision with the compactor's state
+		fx.current() // current compares the revision with the compactor's state
 		m, err := fx.manifests().Load(t.Context())
 		require.NoError(t, err)
 		base = m.BaseSnapshot.ID
@@ -207,8 +207,8 @@ func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 	require.Equal(t, int64(1), cost.Lists, "a reader far behind loads the newest revision directly")
 }
 
-// Bases of earlier builds do not record their revision. Even then, Advance must not load a base again that own
-// already contains.
+// Bases of earlier builds do not record their revision. Even then, Advance must not load a base that the state which
+// it advances already contains.
 func TestAdvanceSkipsBaseThatIsLoaded(t *testing.T) {
 	fx := newFixture(t)
 	fx.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 2, MaxInline: 1000, MinBase: 10_000}}

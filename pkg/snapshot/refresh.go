@@ -23,9 +23,8 @@ const (
 // last. If enough is greater than 0, Refresh may return the first revision whose number is at least enough. The error
 // is [manifest.ErrNone] if nothing was ever published.
 //
-// If the next revision does not name last as its parent, Refresh loads the whole state. So
-// it never mixes the states of two writers whose histories diverged because revisions were
-// deleted.
+// If the next revision does not name last as its parent, Refresh loads the whole state. So Refresh never mixes the
+// states of two writers. Their histories can diverge if revisions were deleted.
 func Refresh(
 	ctx context.Context, c *Codec, store *manifest.Store, last *manifest.Manifest, own *state.State, enough int64,
 ) (m *manifest.Manifest, st *state.State, follows bool, err error) {

@@ -106,7 +106,7 @@ type runFinder struct {
 // run examines parts until it has found enough runs. It returns [RunPage.Next].
 func (f *runFinder) run(ctx context.Context) (next string, err error) {
 	if index, has := f.h.indexes[runsTable]; has {
-		if f.q.Limit > 0 && f.above(index.MaxRun) >= f.q.Limit { // history has no newer run
+		if f.q.Limit > 0 && f.above(index.MaxRun) >= f.q.Limit { // history has no newer runs than these
 			f.found = f.found[:f.q.Limit]
 			return f.found[f.q.Limit-1].id, nil
 		}
@@ -152,7 +152,7 @@ func (f *runFinder) add(p *runPart) {
 	f.left = append(f.left, p)
 }
 
-// newest returns the index of the part in f.left with the greatest id, or -1 if f.left is empty.
+// newest returns the index in f.left of the part that contains the greatest run id, or -1 if f.left is empty.
 func (f *runFinder) newest() int {
 	at := -1
 	for i, p := range f.left {
@@ -211,7 +211,7 @@ func (f *runFinder) accepts(head RunHead) bool {
 	return head.RunID >= f.q.Since && (f.q.Before == "" || head.RunID < f.q.Before) && f.h.Kept(head.RunID) && (f.q.Match == nil || f.q.Match(head))
 }
 
-// lookAtFile does the same for a file that has no parts.
+// lookAtFile is like look, but examines a file that has no parts.
 func (f *runFinder) lookAtFile(ctx context.Context, p *runPart) error {
 	runs, err := f.h.runs(ctx, []manifest.File{p.file})
 	if err != nil {

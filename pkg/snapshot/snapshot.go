@@ -204,7 +204,8 @@ func (l *Latest) Set(snap *Snapshot) {
 	}
 }
 
-// Get returns the newest snapshot, and a channel that the next Set closes. The snapshot is nil before the first Set.
+// Get returns the newest snapshot, and a channel that the next call of Set closes. Before the first Set, the snapshot
+// is nil.
 func (l *Latest) Get() (*Snapshot, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// eachTable calls the function test once for each table, with its position in [state.Declarations].
+// eachTable calls the function test once for each table, and passes the table's position in [state.Declarations].
 func eachTable(t *testing.T, test func(t *testing.T, i int, d *state.Declaration)) {
 	t.Helper()
 	for i, d := range state.Declarations() {
@@ -19,7 +19,7 @@ func eachTable(t *testing.T, test func(t *testing.T, i int, d *state.Declaration
 	}
 }
 
-// row returns a list with one row of a table. The key of the row consists of zeros.
+// row returns a list with one row of a table. The key of the row consists of zero values.
 func row(d *state.Declaration, seq int64) any {
 	list := tabletest.Row(d)
 	for r := range d.Each(list) {

@@ -95,8 +95,8 @@ type FailedTask struct {
 	Partitions []string
 }
 
-// FailedTasks returns the tasks of a run that failed, and those that its timeout cancelled. The tasks of closed runs
-// are cached.
+// FailedTasks returns the failed tasks of a run, and the tasks that were cancelled because the run timed out. It
+// caches the result for closed runs.
 func (s *Snapshot) FailedTasks(ctx context.Context, run *state.Run) ([]FailedTask, error) {
 	if !s.History.divided() || s.State.Runs.Get(run.RunID) != nil {
 		return s.failedTasks(ctx, run)

@@ -32,7 +32,7 @@ const (
 	MaxArchiveBytes = MaxBytes + MaxFiles*4*512
 )
 
-// IgnoreFile is the name of the file that lists which files of a project its archive leaves out.
+// IgnoreFile is the name of the file that lists the files of a project that the project's archive omits.
 const IgnoreFile = ".servoignore"
 
 // Archive is the archive of a project's files.
@@ -178,7 +178,7 @@ func readIgnore(files fs.FS) (r ignoreRules, err error) {
 	return r, nil
 }
 
-// match reports whether the rules leave out a file or a folder.
+// match reports whether the archive omits a file or a folder because of the rules.
 func (r ignoreRules) match(name string) bool {
 	for _, e := range r.paths {
 		if e.MatchString(name) {

@@ -55,8 +55,8 @@ func NewCache(dir string, now func() time.Time) *Cache {
 	return &Cache{dir: dir, now: now, keep: keepUnused, open: map[string]*held{}}
 }
 
-// Get returns the folder of an unpacked archive. The folder stays until release is called. If the cache does not
-// contain the archive, Get calls fetch, which returns the compressed archive.
+// Get returns the folder of an unpacked archive. The folder stays in the cache at least until release is called. If
+// the cache does not contain the archive, Get calls fetch, which returns the compressed archive.
 func (c *Cache) Get(ctx context.Context, sha string, fetch func(context.Context) ([]byte, error)) (dir string, release func(), err error) {
 	if err := c.hold(sha); err != nil {
 		return "", nil, err
@@ -103,7 +103,7 @@ func (c *Cache) hold(sha string) error {
 			continue
 		}
 		now := c.now()
-		_ = os.Chtimes(name, now, now) // an error is harmless: the time only determines which archives are removed first
+		_ = os.Chtimes(name, now, now) // an error is harmless: it only affects which archives are removed first
 		c.open[sha] = &held{lock: lock, uses: 1}
 		return nil
 	}

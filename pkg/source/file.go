@@ -39,8 +39,7 @@ func FileText(files fs.FS, name string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:16]) //nolint:mnd // see above
 }
 
-// SizeText returns the text that represents a file in an asset's code if only the file's size
-// matters.
+// SizeText returns the text that represents a file in an asset's code if only the file's size is part of the code.
 func SizeText(info fs.FileInfo) string { return stamp{Size: info.Size()}.text() }
 
 func (s stamp) text() string { return fmt.Sprintf("%d bytes", s.Size) }

@@ -11,7 +11,7 @@ import (
 )
 
 // stamp contains properties of a file that change when its content changes, so that a comparison need not read the
-// file. Programs cannot set the change time.
+// file. The change time of a file is reliable, because programs cannot set it, unlike the modification time.
 type stamp struct {
 	Size    int64  `json:"size"`
 	Inode   uint64 `json:"inode"`

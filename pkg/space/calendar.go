@@ -182,7 +182,8 @@ func (c Calendar) begun(a *axis) int64 {
 }
 
 // expected returns the last declared period that is expected: it ended at least ReadyAfterSec ago. If no such period
-// exists, expected returns a number less than a.first. In the zero Calendar, it also does so if no end is declared.
+// exists, expected returns a number less than a.first. In the zero Calendar, every declared period is expected if an
+// end is declared; otherwise, none is.
 func (c Calendar) expected(a *axis) int64 {
 	if c.Zone == nil {
 		if a.last == noEnd {

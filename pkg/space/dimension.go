@@ -42,7 +42,7 @@ func (k Kind) DefaultName() string {
 	}[k]
 }
 
-// Plural returns the noun for the periods or values of a kind.
+// Plural returns the noun for the periods of a kind of time, such as days. For other kinds, it returns "".
 func (k Kind) Plural() string {
 	return map[Kind]string{
 		Every: "periods", Hourly: "hours", Daily: "days", Weekly: "weeks", Monthly: "months", Yearly: "years",

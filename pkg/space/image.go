@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Reader computes the images of a mapping. The image of a partition is the set of upstream partitions that it
-// reads. One Reader can compute the images of any number of partitions.
+// Reader computes the images of a mapping: the image of a partition is the set of upstream partitions that it reads.
+// One Reader can compute the images of any number of partitions. In this file, the reader is the asset that reads the
+// upstream asset.
 type Reader struct {
 	*Mapping
 	calendar Calendar
@@ -75,12 +76,13 @@ type Image struct {
 // again, the partition reads other data.
 type KeyRead struct {
 	Set string
-	// If Keys is nil, all keys that the set has or has had determine what the partition reads.
+	// Keys is nil if all keys that the set has or has had determine what the partition reads.
 	Keys []string
 }
 
-// KeyReads returns the keys of key sets that determine what a partition reads. It omits dimensions that the reader
-// has in common with the upstream asset: if such a key is removed, the reader's partition is also removed.
+// KeyReads returns the keys of key sets that determine what a partition reads. It omits the keys of a dimension that
+// the reader has in common with the upstream asset: if such a key is removed, the partition of the reader is removed,
+// too.
 func (r *Reader) KeyReads(key string) ([]KeyRead, error) {
 	var reads []KeyRead
 	if r.Upstream == nil || r.same {
@@ -254,8 +256,8 @@ func (r *Reader) Reads(down, up string) (bool, error) {
 	return true, nil
 }
 
-// Newest finds the newest period of which an upstream partition in keys exists. It returns all partitions in keys
-// that belong to this period, even those that do not exist.
+// Newest finds the newest period for which one of the upstream partitions in keys exists. It returns all partitions
+// in keys that belong to this period, even those that do not exist.
 func (r *Reader) Newest(keys []string, exists func(key string) bool) []string {
 	best := int64(math.MinInt64)
 	for _, key := range keys {
@@ -343,8 +345,8 @@ func (r *Reader) Clipped(key string) (start, end bool, err error) {
 	return start, end, nil
 }
 
-// OmitsFuture reports whether the mapping omits upstream periods because they have not begun: it reads all or the
-// newest periods.
+// OmitsFuture reports whether the mapping omits upstream periods that have not begun. A mapping does so if it reads
+// all periods or the newest one.
 func (r *Reader) OmitsFuture() bool {
 	for i := range r.parts {
 		if op := r.parts[i].Op; !r.every && r.up[i].IsTime() && (op == All || op == Latest) {
@@ -376,7 +378,8 @@ func (r *Reader) BeginsAfter(key string, at time.Time) bool {
 func (r *Reader) Has(key string) bool { return r.members.Has(key) }
 
 // Preimage returns the partitions of the reader that read an upstream partition. It returns only declared
-// partitions that have begun. If every partition of the reader reads it, Preimage returns no keys, and all is true.
+// partitions that have begun. If every partition of the reader reads the upstream partition, Preimage returns no
+// keys, and all is true.
 func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
 	ups, err := r.Upstream.Parse(key)
 	if err != nil {

@@ -15,7 +15,7 @@ const (
 	Identity Op = "identity" // the same value
 	All      Op = "all"      // every value
 	Latest   Op = "latest"   // the newest materialized value
-	Window   Op = "window"   // the periods from the offset A to the offset B, relative to the same period
+	Window   Op = "window"   // the periods from the offset From to the offset To, relative to the same period
 	Coarsen  Op = "coarsen"  // the shorter periods that the period contains
 	Refine   Op = "refine"   // the longer period that contains the period
 	Values   Op = "values"   // the values that the mapping lists
@@ -49,9 +49,9 @@ type Mapping struct {
 	// Upstream is the space of the asset that is read. Downstream is the space of its reader. A space is nil if its
 	// asset is not partitioned.
 	Upstream, Downstream *Space
-	// same means that a partition reads the partition with its own key.
+	// same means that each partition reads the upstream partition with its own key.
 	same bool
-	// every means that a partition reads all partitions.
+	// every means that each partition reads all upstream partitions.
 	every bool
 	parts []mapPart // one part for each of Upstream.Dimensions, in the same order
 	// Warning describes an effect of the mapping that may surprise its author. It is "" if the mapping has no such
@@ -380,7 +380,8 @@ func (m *Mapping) Operations() []DimensionMap {
 	return operations
 }
 
-// Of returns the operation on an upstream dimension.
+// Of returns the operation on an upstream dimension. If the mapping has no such dimension, because every partition
+// reads all upstream partitions, Of returns [All] and false.
 func (m *Mapping) Of(upstream string) (DimensionMap, bool) {
 	for i := range m.parts {
 		if m.Upstream.Dimensions[i].Name == upstream {

@@ -18,7 +18,7 @@ type Members struct {
 	due    time.Time
 }
 
-// Members returns the [Members] of a space. The set includes declared partitions whose periods have not begun.
+// Members returns the [Members] of a space. These include the declared partitions whose periods have not begun.
 func (c Calendar) Members(s *Space) (*Members, error) {
 	if s == nil {
 		return &Members{}, nil

@@ -187,8 +187,8 @@ func (d *Dimension) index(key string) (int64, error) {
 	return floorDiv(t.Unix(), d.period()), nil
 }
 
-// value returns the key of a period. zone and phase are needed only if d is clocked. phase is the number of seconds
-// by which periods begin after a multiple of their length in UTC.
+// value returns the key of a period. zone and phase are needed only if d is clocked. Periods begin phase seconds
+// after the multiples of their length in UTC.
 func (d *Dimension) value(n int64, zone *time.Location, phase int64) string {
 	if !d.clocked() {
 		return d.startOf(n).Format(d.layoutOf())

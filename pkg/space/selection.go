@@ -89,7 +89,7 @@ func ParseSelection(text string) (Selection, error) {
 	return s, nil
 }
 
-// dateLike matches a text that must be meant as a day.
+// dateLike matches a text that looks like a day, even if the day does not exist.
 var dateLike = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}$`)
 
 const selectionHelp = "write date=2025-01-15, date=2025-01-01..2025-01-31 or region=eu,us"
@@ -226,7 +226,8 @@ func (c Calendar) Filter(s *Space, sel Selection) (func(key string) bool, error)
 type Chosen struct {
 	Space *Space
 	// Values are the selected values of each dimension, in the order of the dimensions. The values may be undeclared. If
-	// the selection does not restrict a static or dynamic dimension, all values of the dimension are selected.
+	// the selection does not restrict a dimension, all values of a static or dynamic dimension are selected, and the
+	// list of a time dimension is nil.
 	Values [][]string
 	// Restricted reports, for each dimension, whether the selection restricts it.
 	Restricted []bool
@@ -487,8 +488,8 @@ func (c Calendar) dayOf(a *axis, word string) (span, error) {
 	return span{first, min(last, a.current(c.Now))}, nil
 }
 
-// Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Keys that are
-// adjacent in the list all become a range. Both lists must be sorted in ascending order.
+// Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Keys become a range
+// if they are adjacent in all. The lists all and keys must be sorted in ascending order.
 func Ranges(all, keys []string) string {
 	var texts []string
 	at := 0

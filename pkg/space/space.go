@@ -262,8 +262,8 @@ func (c Calendar) Expected(s *Space, limit int) ([]string, error) {
 	return c.product(s, limit, c.expectedValues)
 }
 
-// ExpectedAfter returns the least limit keys of [Calendar.Expected] that are greater than after, sorted. It does not
-// list all keys, because there may be millions.
+// ExpectedAfter returns the keys of [Calendar.Expected] that are greater than after: the first ones in ascending
+// order, at most limit. It does not list all expected keys, because there may be millions.
 func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, error) {
 	if s == nil {
 		return slices.DeleteFunc([]string{""}, func(key string) bool { return key <= after }), nil
@@ -378,8 +378,8 @@ func (c Calendar) count(d *Dimension) (int, error) {
 }
 
 // Describe formats partition keys as a text with ranges of periods: "2025-01-01..2025-01-05", or with several
-// dimensions "date=2025-01-01..2025-01-05;region=eu". Periods that are adjacent in the list all become a range. Both
-// lists must be in order of time.
+// dimensions "date=2025-01-01..2025-01-05;region=eu". Periods become a range if they are adjacent in all. The lists
+// all and keys must be in order of time.
 func (s *Space) Describe(all, keys []string) string {
 	if s == nil {
 		return some(keys)

@@ -42,7 +42,7 @@ func TestHoursOfEveryZoneAreCountedOnce(t *testing.T) {
 			{Name: "time", Kind: space.Every, Minutes: 15, Start: "2005-01-02", End: "2014-12-30", Timezone: zone},
 		} {
 			if zoned.CheckZone(&d) != nil {
-				continue // the zone's offset changes by less than a whole period
+				continue // the offset of the zone changes by a part of a period
 			}
 			hours++
 			countOnce(t, d, every, seen)
@@ -51,8 +51,8 @@ func TestHoursOfEveryZoneAreCountedOnce(t *testing.T) {
 	require.Greater(t, hours, len(zones)/2)
 }
 
-// distinct returns one of all zones that have the same offset at all times of the test. Such zones have the same
-// keys, because a key contains only the offset of its zone.
+// distinct omits zones that have the same offset as an earlier zone at all times of the test. Such zones have the
+// same keys, because a key contains only the offset of its zone.
 func distinct(t *testing.T, names []string) []string {
 	t.Helper()
 	from, to := time.Date(1969, 12, 1, 0, 0, 0, 0, time.UTC), time.Date(2038, 2, 1, 0, 0, 0, 0, time.UTC)
@@ -77,9 +77,9 @@ func distinct(t *testing.T, names []string) []string {
 	})
 }
 
-// steadyDay is a day near which the offset of the zone does not change. The keys and the instants of its periods
-// depend only on the date and the offset, not on the zone, because zones whose offset changes by less than a whole
-// period are rejected.
+// steadyDay is a day near which the offset of the zone does not change. The date and the offset determine the keys
+// and the instants of the day's periods, whatever the zone is: CheckZone allows an offset to change only by whole
+// periods, so an earlier change cannot have shifted where the periods of the day begin.
 type steadyDay struct {
 	kind   space.Kind
 	date   string
@@ -102,7 +102,7 @@ func countOnce(t *testing.T, fine space.Dimension, every bool, seen map[steadyDa
 	require.NoError(t, err)
 	interval, err := zoned.Intervals(&fine)
 	require.NoError(t, err)
-	var next int64 // when the next period must start, or 0
+	var next int64 // when the next period must start; 0: at any time
 	for i, key := range days {
 		values, err := space.New(day).Parse(key)
 		require.NoError(t, err)

@@ -73,9 +73,9 @@ func timeOf(run string, other event.Time) event.Time {
 	return other
 }
 
-// readBy returns the number of the chain of retries that may have read the output before it was visible to other
-// runs. It returns 0 if no chain may have done so. If the reader is incomplete, readBy returns the number of the run
-// instead.
+// readBy returns the number of the chain of retries whose tasks may have read the output before it was visible to
+// other runs. It returns 0 if no chain may have done so. An incomplete reader has certainly read only the outputs of
+// its own run: for such a reader, readBy returns the number of the output's run instead of its chain.
 func (c *cell) readBy(incomplete bool) uint32 {
 	if incomplete && c.readIn != 0 {
 		return c.run

@@ -259,8 +259,8 @@ func (a *evaluated) expects(partition string) bool {
 	return a.members.Expects(partition)
 }
 
-// changed reports whether a partition was made by code that is not current. It returns false if one of the two codes
-// is unknown.
+// changed reports whether the code that made a partition differs from the current code. It returns false if either
+// code is unknown.
 func (a *evaluated) changed(partition string, c *cell) (bool, error) {
 	if a.codes == nil || c.code == 0 {
 		return false, nil
@@ -488,7 +488,8 @@ func (e *Evaluation) Count(key ids.AssetKey) (Counts, error) {
 
 // ToRun returns the partitions of the selected assets to materialize: all missing or stale partitions,
 // and all partitions that read one of them. It omits a partition if one of its inputs neither exists nor is among the
-// partitions to materialize. blocked maps each asset to the number of its partitions that were omitted.
+// partitions to materialize. blocked maps each asset to the number of its partitions that were omitted for this
+// reason.
 func (e *Evaluation) ToRun(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked map[ids.AssetKey]int, err error) {
 	return e.choose(selected, func(p Partition, rereads bool) bool { return p.Status != Fresh || rereads })
 }

@@ -20,7 +20,8 @@ type Explanation struct {
 	// Windowed means that the asset reads through windows. In this case, Changed may also mean that an upstream asset
 	// now declares another start or end.
 	Windowed bool
-	// Early means that the run of the partition was requested before its period had ended.
+	// Early means that the run of the partition was requested before the partition was expected: see
+	// [space.Members.Early].
 	Early bool
 	// Mark is the mark that a person has set for the output, or nil. If the mark hides the output, Row is nil.
 	Mark *state.Mark

@@ -14,8 +14,8 @@ type within struct {
 	keys map[string]bool
 }
 
-// Restrict limits [Evaluation.ToRun] and [Evaluation.ToMake] to some partitions and their upstream partitions in
-// selected assets. It includes upstream partitions that they read through other selected assets.
+// Restrict limits [Evaluation.ToRun] and [Evaluation.ToMake] to the partitions in to, and to the partitions of
+// selected assets that these partitions read, directly or through other selected assets.
 func (e *Evaluation) Restrict(to map[ids.AssetKey][]string, selected map[ids.AssetKey]bool) error {
 	order, err := e.graph.Topological()
 	if err != nil {

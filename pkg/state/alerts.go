@@ -10,7 +10,7 @@ import (
 
 // Limits of notifications.
 const (
-	// MaxOpenNotifications is the maximum number of unsent notifications of a domain, without digests.
+	// MaxOpenNotifications is the maximum number of unsent notifications of a domain. Digests are not counted.
 	MaxOpenNotifications = 1000
 	// UndeliverableKept is how long a notification that could not be sent stays in the live state.
 	UndeliverableKept = 24 * time.Hour
@@ -33,8 +33,8 @@ type AlertRule struct {
 	MutedBy    string     `col:"muted_by,null,dict"`
 	MuteReason string     `col:"mute_reason,null"`
 	CommandID  string     `col:"mute_command_id,null"` // the last command that muted or unmuted the rule
-	// Transitions is the number of transitions that the rule has covered. Muted is how many of them it did not report
-	// because it was muted.
+	// Transitions is the number of transitions that the rule has covered. Muted is how many of them were not reported
+	// because the rule was muted.
 	Transitions int64 `col:"transitions"`
 	Muted       int64 `col:"muted"`
 	Meta
@@ -56,8 +56,8 @@ func (r *AlertRule) Covers(asset string) bool {
 	return r.Assets == "" || strings.Contains(r.Assets, " "+asset+" ")
 }
 
-// Alert is a row of alerts: what a rule has reported about a subject. It is open until the subject has recovered. Its
-// row stays until, after the recovery, the current group of transitions has ended, too.
+// Alert is a row of alerts: what a rule has reported about a subject. An alert is open until the subject has
+// recovered. Its row stays until the subject has recovered and the current group of transitions has ended.
 type Alert struct {
 	// Subject is asset:KEY, schedule:NAME, backfill:ID or rule:NAME.
 	Subject string `col:"subject,key,dict"`

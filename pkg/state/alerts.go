@@ -184,10 +184,10 @@ func lessQuiet(a, b quietItem) bool {
 type alerting struct {
 	quiet   sorted[quietItem] // alerts that are not open and have no waiting transition
 	pending sorted[timedItem] // PENDING notifications, by the time at which they became PENDING
-	wanted  sorted[timedItem] // deadlines that wait for a verdict, by their time
+	wanted  sorted[timedItem] // deadlines that wait for a verdict, by WantedAt
 	misses  sorted[Key2]      // open misses, by asset
 	unnamed sorted[Key2]      // open misses whose named partitions have all been delivered, by asset
-	open    int               // number of notifications that are not final, without digests
+	open    int               // number of notifications that are not final; digests are not counted
 	failed  int               // number of UNDELIVERABLE notifications
 }
 
@@ -248,7 +248,8 @@ func (x *index) place(r *Notification, n int) {
 	}
 }
 
-// OpenNotifications returns the number of notifications that are not sent yet, without digests.
+// OpenNotifications returns the number of notifications that are neither sent nor undeliverable. It does not count
+// digests.
 func (s *State) OpenNotifications() int { return s.index.alerting.open }
 
 // Undeliverable returns the number of recent notifications that could not be sent.

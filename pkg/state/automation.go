@@ -14,7 +14,7 @@ type RequestState string
 // Request states. The last three are final. The rows of ended requests stay for [RequestKept], so that a redelivered
 // command does not create a second request.
 const (
-	RequestWaiting   RequestState = "WAITING"   // waits for NextAt: its time, or that of a retry
+	RequestWaiting   RequestState = "WAITING"   // waits until NextAt: the requested time, or that of a retry
 	RequestBuffered  RequestState = "BUFFERED"  // waits until another run or request of its schedule ends
 	RequestPending   RequestState = "PENDING"   // to be planned
 	RequestStarted   RequestState = "STARTED"   // has become a run
@@ -38,7 +38,7 @@ const (
 // RunRequest is a row of run_requests: a request to plan and start a run.
 type RunRequest struct {
 	RequestID string `col:"request_id,key"`
-	// Actor is the principal who made the request; "": a schedule did.
+	// Actor is the principal who made the request; "": a schedule made it.
 	Actor      string `col:"actor,null,dict"`
 	ScheduleID string `col:"schedule_id,null,dict"`
 	TickID     string `col:"tick_id,null"`
@@ -80,15 +80,16 @@ type Schedule struct {
 	Reason    string     `col:"pause_reason,null"`     //
 	CommandID string     `col:"pause_command_id,null"` // the last command that paused or resumed it
 	// Cursor is the last instant for which the fold has decided whether the schedule ticks. Next is the instant after
-	// it, and NextAt the time at which Next ticks. Both are 0 if no instant follows, or if the schedule waits for the
-	// calendar. While it waits, WantedAt is the time up to which the calendar must list the instants after the cursor.
+	// it, and NextAt the time at which Next ticks. Both are 0 if no instant follows, or if the schedule is wanted: it
+	// waits until an automator lists its next instants. While the schedule waits, WantedAt is the time up to which the
+	// automator must list the instants after the cursor.
 	Cursor   event.Time `col:"cursor,null"`
 	Next     event.Time `col:"next,null"`
 	NextAt   event.Time `col:"next_at,null"`
 	WantedAt event.Time `col:"wanted_at,null"`
 	Calendar string     `col:"calendar,null,dict"` // the version of the zone data that Next comes from
-	// Error is the reason why the calendar could not answer. The fold asks again at NextAt. Errors counts the
-	// consecutive failures.
+	// Error says why an automator could not list the next instants. At NextAt, the schedule becomes wanted again. Errors
+	// counts the consecutive errors.
 	Error  string `col:"error,null"`
 	Errors int32  `col:"errors"`
 	// Failures counts consecutive failed runs.
@@ -177,7 +178,8 @@ func lessWake(a, b wakeItem) bool {
 	) < 0
 }
 
-// timedItem orders rows by a time. Requests with the same time are ordered by instant, and then by key.
+// timedItem orders rows by a time. An index by schedule orders them by schedule first. Requests with the same time
+// are ordered by instant, and then by key.
 type timedItem struct {
 	schedule string
 	at       event.Time
@@ -193,10 +195,10 @@ func lessTimed(a, b timedItem) bool {
 
 // automation are the indexes of schedules and requests.
 type automation struct {
-	wake     sorted[wakeItem]  // schedules and requests that wait for a time
-	pending  sorted[timedItem] // PENDING requests, by the time of their release
+	wake     sorted[wakeItem]  // rows that wait for a time
+	pending  sorted[timedItem] // PENDING requests, by ReleasedAt
 	ended    sorted[timedItem] // ended requests, by their end
-	wanted   sorted[timedItem] // schedules that wait for the calendar, by WantedAt
+	wanted   sorted[timedItem] // schedules that wait for an automator, by WantedAt
 	active   sorted[Key2]      // PENDING and WAITING requests of schedules
 	buffered sorted[timedItem] // BUFFERED requests, by schedule
 	runs     sorted[Key2]      // live runs, by schedule
@@ -290,7 +292,7 @@ func (r *RunRequest) place() timedItem {
 	return timedItem{schedule: r.ScheduleID, at: r.CreatedAt, logical: r.Logical, id: r.RequestID}
 }
 
-// NextWake returns the earliest time for which a schedule, a request or a notification waits.
+// NextWake returns the earliest time for which a schedule, a request, a notification or a watch waits.
 func (s *State) NextWake() (event.Time, bool) {
 	item, ok := s.index.automation.wake.Min()
 	return item.at, ok

@@ -95,7 +95,7 @@ func (r *Backfill) Key() string { return r.BackfillID }
 
 func (*Backfill) newTable() store { return new(rowTable[string, Backfill, *Backfill]) }
 
-// Closed reports whether, after a fold time, a backfill can never change again.
+// Closed reports whether a backfill is closed at a fold time: it can never change again.
 func (r *Backfill) Closed(now event.Time) bool {
 	kept := BackfillKept
 	if r.State == BackfillFailed {
@@ -133,7 +133,7 @@ type Chunk struct {
 	Chunk      int32      `col:"chunk,key"` // the number of the chunk, from 0; chunks start in the order of their numbers
 	Stage      int32      `col:"stage"`     // the chunk starts when all chunks of earlier stages have ended
 	State      ChunkState `col:"state,dict"`
-	Try        int32      `col:"try"`             // number of earlier requests: withdrawn, or their run has ended
+	Try        int32      `col:"try"`             // number of earlier requests, each withdrawn or with an ended run
 	RequestID  string     `col:"request_id,null"` // set while the chunk is REQUESTED
 	RunID      string     `col:"run_id,null"`     // the last run
 	// Requeue means that the run is being cancelled, and that its unfinished partitions will run later.
@@ -183,8 +183,8 @@ func ParseChunkRequest(id string) (key ChunkKey, try int32, ok bool) {
 	return ChunkKey{parts[0], int32(chunk)}, int32(tries), err == nil && err2 == nil && chunk >= 0 && tries >= 0
 }
 
-// Cells are the states of a chunk's partitions, one letter each, in the order of the keys of their tasks. As text, a
-// sequence of equal letters is a number and the letter: "58r1l".
+// Cells are the states of a chunk's partitions, one letter each, in the order of the keys of their tasks. In the text
+// form, a sequence of equal letters is written as their number and the letter: "58r1l".
 type Cells []byte
 
 // The states of partitions.

@@ -47,8 +47,8 @@ type Candidate struct {
 	// ExpiresAt is when a candidate without a decision is rejected, or approved if ApproveOnExpiry is set.
 	ExpiresAt       event.Time `col:"expires_at"`
 	ApproveOnExpiry bool       `col:"approve_on_expiry"`
-	// ResolvedAt, ResolvedBy and Reason say how a candidate got its final state. CommandID is the id of the command
-	// that decided, or "".
+	// ResolvedAt, ResolvedBy and Reason say how a candidate got its final state. CommandID is the id of the command that
+	// approved or rejected the candidate; "": no command did.
 	ResolvedAt event.Time `col:"resolved_at,null"`
 	ResolvedBy string     `col:"resolved_by,null,dict"`
 	Reason     string     `col:"reason,null"`

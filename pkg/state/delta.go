@@ -110,7 +110,8 @@ func (r *Rows) Without(newer *Rows) *Rows {
 	return r.mapped(func(i int, d *Declaration, list any) any { return d.without(list, newer.at(i)) })
 }
 
-// PageRows is the maximum number of rows in a file of a paged table. A lookup decodes the whole file.
+// PageRows is the maximum number of rows in a file of a paged table. A merge keeps one whole file of each sorted run
+// in memory.
 const PageRows = 1 << 14
 
 // Chunks yields the rows of the tables with history in chunks. A chunk has up to n rows of each table, but at most

@@ -80,7 +80,8 @@ func (r *Partition) evictable(s *State, c *cut) (closed, stop bool) { //nolint:u
 }
 
 // competing maps partitions to runs: for each partition that an unfinished task may still write, it returns the
-// earliest run of such a task. It considers tasks of runs below c.Partitions that had not ended at the cutoff.
+// earliest run of such a task. It considers only runs below c.Partitions, and only tasks that had not ended at the
+// cutoff.
 func (s *State) competing(c Cutoff) map[Key2]string {
 	found := map[Key2]string{}
 	for t := range s.Tasks.All {
@@ -103,9 +104,9 @@ func (s *State) competing(c Cutoff) map[Key2]string {
 // MaxRunAge is the maximum age of a run's id when the trigger of the run is appended.
 const MaxRunAge = 30 * time.Minute
 
-// PartitionsBelow returns the value of [Cutoff.Partitions] that belongs to a cutoff of entries. No run with a lower
-// id will get tasks in the future. A run may still get tasks if its entry is not folded yet, if it has no plan yet,
-// or if its event is a dead letter that waits for a newer build.
+// PartitionsBelow returns the value of [Cutoff.Partitions] for a cutoff whose Entries are given: an id such that no
+// run with a lower id can get tasks in the future. A run may still get tasks if its entry is not folded yet, if it
+// has no plan yet, or if its event is a dead letter that waits for a newer build.
 func (s *State) PartitionsBelow(entries string) string {
 	s.index.waiting.Ascend(Key3{}, func(k Key3) bool {
 		if k.A == "" {
@@ -114,7 +115,8 @@ func (s *State) PartitionsBelow(entries string) string {
 		return false
 	})
 	below := ids.AtTime(ids.Time(entries).Add(-MaxRunAge))
-	for request := range s.PendingRequests { // the id of the request's run contains the time of its release
+	// The id of a request's run contains the time at which the request became PENDING. The oldest request comes first.
+	for request := range s.PendingRequests {
 		below = min(below, ids.AtTime(request.ReleasedAt.Time()))
 		break
 	}

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// MaxHistory is how many values of a check are kept for each season.
+// MaxHistory is how many values of a check are kept for each season. If the check has the setting seasonal, a season
+// is a day of the week; otherwise, all values belong to one season, "".
 const MaxHistory = 64
 
 // CheckHistory is a row of check_history: the values that a check has measured in published outputs, in

@@ -27,7 +27,7 @@ type index struct {
 	// dead letter waits for a newer build.
 	waiting  sorted[Key3]
 	expiries sorted[keyExpiry]
-	unmet    sorted[Key3] // run, downstream and upstream of each edge that is resolved, but not as SUCCESS
+	unmet    sorted[Key3] // run, downstream and upstream of each edge that is resolved but not satisfied
 	chains   sorted[Key2] // live runs, by the first run of their chain of retries
 	liveRuns int
 	// candidates is the number of pending candidates in quarantine.

@@ -172,7 +172,7 @@ func (s *State) KeyBlockOf(set, key string) (block *KeyBlock, next string) {
 	return block, next
 }
 
-// SetKey returns a key of a set. It reports false if the set has never had it.
+// SetKey returns a key of a set. It reports false if the set has never had the key.
 func (s *State) SetKey(set, key string) (SetKey, bool) {
 	block := s.KeySets.Floor(Key2{set, key})
 	if block == nil || block.Set != set {

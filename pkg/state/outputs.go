@@ -44,7 +44,7 @@ type AssetCheck struct {
 	Check           string     `col:"check_name,key"`
 	Phase           string     `col:"phase,null,dict"`
 	Severity        string     `col:"severity,null,dict"`
-	Passed          int64      `col:"passed"` // number of results
+	Passed          int64      `col:"passed"` // number of results that passed
 	Failed          int64      `col:"failed"`
 	LastRunID       string     `col:"last_run_id"`
 	LastPartition   string     `col:"last_partition_key,null"`
@@ -91,8 +91,9 @@ type Partition struct {
 	// VersionSeq is the fold sequence at which the output became visible.
 	VersionSeq int64 `col:"version_seq"`
 	// InputsSeq and RootRun are copied from the [Run], and LeftOut from the [Task], that made the output. They show
-	// which inputs the task could read. The LeftOut of an approved output is never 0, because the output was made before
-	// its approval: its task cannot have read outputs of its chain of retries that were made in between.
+	// which inputs the task could read. The LeftOut of an approved output is never 0: its version is that of the
+	// approval, so LeftOut must show that the task cannot have read the outputs that its chain of retries made between
+	// the task's end and the approval.
 	InputsSeq int64  `col:"inputs_seq"`
 	RootRun   string `col:"root_run,null"`
 	LeftOut   int64  `col:"left_out"`

@@ -26,7 +26,8 @@ const (
 	LateTick = 15 * time.Minute
 	// MaxBuffered is the maximum number of buffered ticks of a schedule.
 	MaxBuffered = 1000
-	// MaxAtOnce is how many overlapping ticks start together when a schedule catches up.
+	// MaxAtOnce is the maximum number of missed instants for which a schedule that catches up creates ticks, if its
+	// overlap policy is allow_all. The runs of all these ticks may start together.
 	MaxAtOnce = 100
 	// RemovedKept is how long the row of a removed schedule is kept.
 	RemovedKept = 30 * 24 * time.Hour

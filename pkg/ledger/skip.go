@@ -29,8 +29,8 @@ type Skip struct {
 // SkipKey returns the object key of the decision to skip an entry.
 func SkipKey(d ids.Domain, entry string) string { return Prefix(d) + entry + skipExtension }
 
-// WriteSkip stores a decision. It never replaces an earlier decision for the same entry:
-// the error then matches [blob.ErrExists].
+// WriteSkip stores a decision. If a decision about the same entry is already stored, WriteSkip changes nothing and
+// returns an error that matches [blob.ErrExists].
 func WriteSkip(ctx context.Context, store blob.Store, d ids.Domain, s Skip) error {
 	data, err := json.Marshal(s)
 	if err == nil {

@@ -74,8 +74,8 @@ func (s *Store) NewTimeline(ctx context.Context, writer string) (*Manifest, erro
 const maxDamaged = 16
 
 // lastFloor returns the orphan floor of the greatest readable revision, or "" if none can be read.
-// The revision may be one that the boundary already marks as deleted. When lastFloor reads the revision, the id
-// source is raised above the floor.
+// The revision may be one that the boundary already marks as deleted. Reading it also raises the store's id source
+// above the floor.
 func (s *Store) lastFloor(ctx context.Context) (string, error) {
 	var last []int64
 	for revision, err := range s.listed(ctx, Prefix(s.domain), 0) {

@@ -54,8 +54,9 @@ type Limits struct {
 	// MinCells is the minimum number of neighbouring cells for which a merged file is worth its cost. MaxCells is the
 	// maximum number of cells in a merged file, at most [MaxCells].
 	MinCells, MaxCells int
-	// MinRun is the minimum number of neighbouring cells for which a reader uses a merged file. Each run is a part of
-	// the query, so many short ones would cost more than they save.
+	// MinRun is the minimum length of a [Run]: a reader reads a sequence of neighbouring cells from a merged file only
+	// if it has at least MinRun cells. Each sequence adds a part to the query, so many short sequences would cost more
+	// than they save.
 	MinRun int
 }
 

@@ -77,8 +77,9 @@ type Request struct {
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
 	// MaterializationID and URI for each partition, in any order. If Materialized is nil, there are none.
 	Materialized func(asset ids.AssetKey) []Input
-	// History returns the values that a check of an asset has measured in a season, the newest last. It leaves out the
-	// value of the given partition. Nil: there are none.
+	// History returns the values that a check of an asset has measured in other partitions than the given one, the
+	// newest last. season is the day of the week of the values to return, such as monday; "" for a check without the
+	// setting seasonal. If History is nil, no values exist.
 	History func(asset string, check *quality.Check, season, partition string) []int64
 	// Calendar decides which days have begun, and which have ended and are therefore expected.
 	// In the zero value every day has begun, and only partitions with an end are expected.

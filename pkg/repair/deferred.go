@@ -50,7 +50,7 @@ type deferred struct {
 // cancel is a waiting cancel of a run.
 type cancel struct {
 	run      string
-	upstream string // the task that must end before the cancel; "": the run must appear before it
+	upstream string // the task that must end before the cancel is folded; "": the cancel waits until its run exists
 	groups   []fold.Group
 }
 
@@ -244,9 +244,9 @@ func began(t *state.Task) bool {
 	return t.StartedAt != 0 || t.State == state.TaskRunning || t.State == state.TaskSucceeded || t.State == state.TaskFailed
 }
 
-// competes returns the trigger in a group if the trigger must wait, because no event has shown yet whether it created
-// its run. Only retries, runs of requests, and triggers with a free run key must wait. For other groups, competes
-// returns nil.
+// competes returns the trigger in a group if the trigger must wait until an event shows whether it created its run.
+// Three kinds of triggers wait: triggers of retries, triggers of runs of requests, and triggers whose run key no run
+// owns or whose owner has expired. For all other groups, competes returns nil.
 func (h *deferred) competes(st *state.State, g fold.Group) *event.RunTriggered {
 	for _, e := range g.Events {
 		p, ok := e.Payload.(*event.RunTriggered)

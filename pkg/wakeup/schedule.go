@@ -99,9 +99,10 @@ func (s *Schedule) Next(parent manifest.Wakeup, work *state.State, now event.Tim
 	return next
 }
 
-// Create starts to create the wakeup of a state and returns a function that waits for it. The
-// wakeup must exist before the manifest does. A wakeup named by the parent, or created by this
-// process, exists: a wakeup is deleted only after a published manifest has released it.
+// Create starts to create the wakeup that the manifest next names, and returns a function that waits until the wakeup
+// exists. The caller must call this function before it publishes the manifest. If the parent manifest names the same
+// wakeup, or if s has created it, Create does nothing: the wakeup still exists, because a wakeup is deleted only
+// after a published manifest has released it.
 func (s *Schedule) Create(ctx context.Context, parent, next manifest.Wakeup) (wait func() error) {
 	if next.At == 0 || next.At == s.created || next.At == parent.At {
 		return func() error { return nil }

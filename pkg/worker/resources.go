@@ -50,8 +50,8 @@ func (m machine) memoryShare(concurrency int) int64 {
 	return max(leastMemory, int64(queryMemory*float64(m.memory))/int64(max(1, concurrency)))
 }
 
-// threads returns the number of threads of a query while the given number of tasks runs. If there are fewer running
-// tasks than slots, a query also uses the idle cores.
+// threads returns how many threads each query may use while the given number of tasks are running. If there are fewer
+// running tasks than slots, a query also uses the idle cores.
 func (m machine) threads(running int) int { return max(1, m.cores/max(1, running)) }
 
 // memoryLimit returns the memory limit of a query of the attempt in DuckDB's syntax, the setting that determines this

@@ -40,7 +40,7 @@ func Run(cloud Cloud) int {
 		fmt.Fprintf(os.Stderr, "servo: the working directory does not exist: %v: change to another directory\n", err)
 		return 1
 	}
-	signals := make(chan os.Signal, 4) //nolint:mnd // more than the signals that arrive before the first one is handled
+	signals := make(chan os.Signal, 4) //nolint:mnd // room for all signals that arrive before the first one is handled
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	env := cli.Env{

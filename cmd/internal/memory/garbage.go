@@ -34,7 +34,8 @@ func TuneGarbage() {
 	(&collected{percent: startPercent, set: debug.SetGCPercent}).again()
 }
 
-// collected is an unreachable object. Its finalizer runs after each collection; the runtime has no other hook for this.
+// collected is an unreachable object. Its finalizer runs after each collection; the runtime has no other way to run
+// code at that time.
 //
 // The struct must contain a pointer. The runtime packs smaller objects without pointers into shared blocks, and runs the
 // finalizer of such an object only if the whole block is unreachable.

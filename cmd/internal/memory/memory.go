@@ -1,5 +1,5 @@
-// Package memory adjusts the garbage collector: for a program on one machine to its live heap, and for a service to the
-// memory of its container.
+// Package memory adjusts Go's garbage collector. It does so to the live heap in a program on one machine, and to the
+// memory of the container in a service.
 package memory
 
 import (

@@ -143,7 +143,7 @@ func TestPinImagesWritesDigests(t *testing.T) {
 	}
 	images := regexp.MustCompile(`(?m)^(?:ARG [A-Z_]+=|FROM )([a-z0-9./-]+:[a-z0-9.-]+)(@sha256:[0-9a-f]{64})?`).FindAllStringSubmatch(string(text), -1)
 	require.Len(t, images, 3, "the Go that builds, and the bases of services and worker")
-	for _, digit := range []string{"a", "b"} { // the second time, with a changed image
+	for _, digit := range []string{"a", "b"} { // the second digit simulates a changed image
 		pinned, err := pin("printf '%064d\\n' 0 | sed 's/0/" + digit + "/g; s/^/sha256:/'")
 		require.NoError(t, err, pinned)
 		want := string(text)
@@ -242,7 +242,7 @@ func run(t *testing.T, dir, name string, args ...string) {
 	require.NoError(t, err, "%s %s: %s", name, strings.Join(args, " "), text)
 }
 
-// static reports whether a program needs no interpreter.
+// static reports whether a program is linked statically: its ELF file names no dynamic linker.
 func static(t *testing.T, binary string) bool {
 	t.Helper()
 	f, err := elf.Open(binary)

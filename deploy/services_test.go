@@ -139,8 +139,8 @@ func TestWorkersCannotReadReportKeys(t *testing.T) {
 	}
 }
 
-// Cloud Run answers 429 when its instances are full, and Cloud Tasks then slows down the
-// whole queue.
+// Cloud Run answers 429 when its instances are full, and Cloud Tasks then slows down the whole queue. A queue must
+// therefore push no more tasks at once than the instances of its worker accept.
 func TestQueuesPushWithinWorkerCapacity(t *testing.T) {
 	p := installed(t, map[string]string{"workers": threeWorkers})
 	const queues = "google_cloud_tasks_queue.this"

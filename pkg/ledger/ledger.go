@@ -20,8 +20,8 @@
 //
 // # Ids
 //
-// An entry's ULID is greater than every id in the entry, and greater than the ULIDs of the entries from which those
-// ids came (see [ids.Source]). It names an entry and bounds listings. It does not order events.
+// An entry's ULID is greater than every id in the entry (see [ids.Source]). It names the entry and bounds listings.
+// It does not order events.
 package ledger
 
 import (

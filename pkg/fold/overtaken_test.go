@@ -93,8 +93,8 @@ func TestI21ReaderOfBatchWithOvertakenPartitionIsIncomplete(t *testing.T) {
 	}
 }
 
-// A rebuild from the bare ledger folds timers last. So it may adopt a task before it folds the timer that ended an
-// upstream of the task.
+// A rebuild from the bare ledger folds timers last. So it may fold a report about an attempt of a task before it
+// folds the timer that ended an upstream of the task.
 func TestI21AdoptedReaderOfOpenTaskIsIncomplete(t *testing.T) {
 	w := foldtest.New(t)
 	earlier := w.Run(assetTask("a"))

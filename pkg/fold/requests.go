@@ -48,9 +48,9 @@ func (f *folder) expireRequests(limit int) {
 }
 
 // pend makes a request PENDING. The id of its run contains the time at which the request may be planned. That time is
-// not before the time of the entry that decides the request. So the runs of later entries have greater ids. The only
-// exception is a run whose id is older than its entry, by up to [MaxRunAge]. Requests that become PENDING together
-// get ids in their order.
+// not before the time of the entry that decides the request. So runs that later entries trigger have greater ids. The
+// only exception is a run whose id is older than its entry, by up to [MaxRunAge]. Requests that become PENDING
+// together get ids in their order.
 func (f *folder) pend(r *state.RunRequest) {
 	at := max(f.st.FoldTime, event.At(ids.Time(f.entry)), f.st.LastReleased()+millisecond)
 	r.ReleasedAt = (at + millisecond - 1) / millisecond * millisecond
@@ -188,7 +188,7 @@ func (f *folder) requestRefused(p *event.RequestRefused) verdict {
 	}
 	row := *old
 	row.ErrorCode, row.ErrorMessage = p.Error.Code, p.Error.Message
-	// Planning may succeed on a later release.
+	// Planning may also succeed if another release has been deployed since.
 	if passes := p.Error.Retryable || p.Release != f.st.Release(); passes && row.Generation < MaxRequestTries {
 		delay := min(minRequestDelay<<row.Generation, maxRequestDelay)
 		row.State, row.NextAt = state.RequestWaiting, f.at().Add(delay)
@@ -211,7 +211,7 @@ func (f *folder) requestRefused(p *event.RequestRefused) verdict {
 }
 
 // cancelRequest ends a request before it becomes a run. In a rebuild without the recorded order, the request may not
-// exist yet. cancelRequest then creates it as cancelled, so that its run is not adopted later.
+// exist yet. cancelRequest then creates it as cancelled, so that its run is rejected if its trigger is folded later.
 func (f *folder) cancelRequest(p *event.AutomationCommand) verdict {
 	old := f.st.Requests.Get(p.Name)
 	key, _, ofChunk := state.ParseChunkRequest(p.Name)

@@ -87,8 +87,8 @@ func TestBareRebuildNeverAdoptsCancelledRequest(t *testing.T) {
 	require.Zero(t, w.State.Runs.Len())
 }
 
-// The cancel command precedes the run in the order of entry names, but was originally folded too late: a worker's
-// report proves that the run was executed.
+// The cancel command precedes the trigger of the run in the order of entry names. But it was originally folded too
+// late, after the run had begun: a worker's report proves that the run was executed.
 func TestBareRebuildKeepsExecutedRunOfCancelledRequest(t *testing.T) {
 	_, r := requested(t)
 	w := foldtest.New(t)

@@ -134,8 +134,9 @@ type Garbage struct {
 //   - The visible version stays, unless a mark hides it. A hidden version stays hidden. A superseded
 //     version never becomes visible again, because the fold prefers the run that was triggered later.
 //   - A listed materialization that no live run writes belongs to an ended run: the rows are
-//     newer than the listing, and a run is published before its tasks execute. An output that
-//     its run left invisible never becomes visible, unless it waits in quarantine, where it stays.
+//     newer than the listing, and a run is published before its tasks execute. An output that is
+//     not visible when its run has ended never becomes visible, unless it waits in quarantine.
+//     Outputs in quarantine stay.
 //   - Inputs of live runs stay. A run that is not folded yet was planned from the settled
 //     revision or a later one, which shows a later version (Rows.Settled).
 //   - A materialization without rows stays unless its run is older than RunsFrom. In that case

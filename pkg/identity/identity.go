@@ -47,7 +47,7 @@ type Config struct {
 }
 
 const (
-	// keysTimeout bounds a request for the keys, because all verifications share it.
+	// keysTimeout bounds a request for the keys, because all verifications wait for the same request.
 	keysTimeout = 10 * time.Second
 	// keysAge is the minimum time between two reads of the keys. Without it, any token with
 	// an unknown key would cause a request to the issuer.

@@ -212,7 +212,7 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 			return err
 		}
 		if next > through+1 {
-			return nil // the revision that was current at the next mark is not collected now
+			return nil // the revision that was current at mark is not collected now
 		}
 		current, err := w.at(next - 1)
 		if err != nil {

@@ -28,7 +28,7 @@ type group struct {
 	name     string
 	due      inOrder
 	inFlight int
-	turn     uint64 // the value of turns.clock after the group's last turn, or when it was created
+	turn     uint64 // turns.clock + 1 as of the group's last turn, or turns.clock as of its creation
 	index    int    // position in turns.heads; -1 while the group has no due tasks
 }
 

@@ -163,7 +163,7 @@ var textFields = table[plan.TextOutput]{
 		func(t *plan.TextOutput) *[]string { return &t.Nulls }),
 	other("date_format", shape{
 		Type: "string", Examples: []any{"%d.%m.%Y"},
-		Description: "How columns that `columns` declares as DATE are written, as strptime of DuckDB reads it. Default: 2025-01-15.",
+		Description: "The format of the columns that `columns` declares as DATE, in the notation of DuckDB's strptime. Default: dates like 2025-01-15.",
 	}, func(f yamlFile, n *yaml.Node, t *plan.TextOutput) { t.DateFormat, _ = f.text(n, "date_format") }),
 }
 

@@ -279,7 +279,7 @@ func wrongURL(text string, private bool) (problem, suggestion string) {
 	case u.Fragment != "":
 		return "has a fragment, which is not sent", "remove the part from #"
 	case u.Scheme == "http" && !private:
-		return "is not encrypted", "use https, or add allow_private: true to the channel of a private network"
+		return "is not encrypted", "use https, or, for a host in a private network, add allow_private: true to the channel"
 	case u.Scheme != "https" && u.Scheme != "http":
 		return fmt.Sprintf("has the scheme %s", quoteShort(u.Scheme)), "write https://HOST/PATH"
 	}

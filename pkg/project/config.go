@@ -296,7 +296,7 @@ var retryFields = table[retryPolicy]{
 // retryRules returns a field with a list of error codes and categories.
 func retryRules(name, about string, example []any, at func(*retryPolicy) *[]string) field[retryPolicy] {
 	return other(name, shape{
-		Type: "array", Items: &shape{Type: "string", Pattern: retryRulePattern(), PatternHelp: "Write a category, a code of Servo, or X_ and A-Z, 0-9, _."},
+		Type: "array", Items: &shape{Type: "string", Pattern: retryRulePattern(), PatternHelp: "Write a category, a code of Servo, or X_ followed by A-Z, 0-9 and _."},
 		MaxItems: event.MaxRetryRules, Description: about, Examples: []any{example},
 	}, func(f yamlFile, n *yaml.Node, r *retryPolicy) {
 		var rules []string

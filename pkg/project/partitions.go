@@ -332,11 +332,11 @@ func mapShape() shape {
 			{"refine", &shape{Type: "string", Description: "The upstream dimension with longer periods."}},
 			{"window", &shape{
 				Type: "array", Items: &shape{Type: "integer"}, MinItems: 2, MaxItems: 2,
-				Description: "The first and the last period that are read, counted from the same period.", Examples: []any{[]any{-6, 0}},
+				Description: "The first and the last period that are read, relative to the period of the reading partition: [-6, 0] is that period and the six before it.", Examples: []any{[]any{-6, 0}},
 			}},
 			{"values", &shape{
 				Type: "object", Additional: &shape{Type: "array", Items: &shape{Type: "string"}},
-				Description: "The upstream values for each value.", Examples: []any{map[string]any{"eu": []any{"fr", "de"}}},
+				Description: "For each value of the reader's dimension, the upstream values that it reads.", Examples: []any{map[string]any{"eu": []any{"fr", "de"}}},
 			}},
 			{"of", &shape{Type: "string", Description: "The upstream dimension, if its name differs."}},
 		}},

@@ -153,7 +153,7 @@ func (f yamlFile) publishPlace(n *yaml.Node, what string, to *string) {
 	case strings.ContainsRune(s, 0) || len(s) > maxPlace || s == "":
 		f.fail(n, "", "invalid path %s", quoteShort(s))
 	case clean == "." || clean == "/" || clean == "..":
-		f.fail(n, "write a path of its own, for example ./published", "%s cannot be %s: it has other files", what, quoteShort(s))
+		f.fail(n, "write a path of its own, for example ./published", "%s cannot be %s: this folder has other files", what, quoteShort(s))
 	case first == AssetsDir || first == "tests" || first == SchedulesDir || first == ".servo":
 		f.fail(n, "choose another path, for example ./published", "%s is in %s, which is read by Servo", quoteShort(s), first)
 	default:

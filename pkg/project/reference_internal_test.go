@@ -205,7 +205,7 @@ func fieldsTable(s, except *shape) string {
 			value += ", or a mapping"
 		case p.name == "values":
 			value = "list"
-		case len(p.Properties) > 0 && s.Description == "One check: its kind, and how a failure counts.", p.name == "against_previous":
+		case len(p.Properties) > 0 && s.Description == "One check: its kind, and the effect of a failure.", p.name == "against_previous":
 			value = "mapping"
 		case len(p.Properties) > 0:
 			value = "[mapping](#" + p.name + ")"

@@ -205,7 +205,7 @@ func schema() shape {
 			{"project", &project},
 			{"assets", &shape{
 				Title:       "a YAML file below " + AssetsDir,
-				Description: "One command, or a list of them under assets.",
+				Description: "One asset that a command computes, or a list of such assets under `assets`.",
 				Type:        "object",
 				If:          &shape{Required: []string{"assets"}},
 				Then:        &shape{Properties: properties{{"assets", &list}}, Additional: false},
@@ -228,7 +228,7 @@ func sharedShapes() properties {
 	keep := keepFields.shape(shape{Description: "A superseded version is kept while both conditions hold. Absent fields keep their defaults."})
 	key := text(keyPattern, "An asset: namespace/name, of a-z, 0-9 and _.", "raw/weather")
 	key.Not = &shape{Pattern: "^(" + strings.Join(reserved, "|") + ")/"}
-	check := checkFields.shape(shape{Description: "One check: its kind, and how a failure counts."})
+	check := checkFields.shape(shape{Description: "One check: its kind, and the effect of a failure."})
 	for _, name := range checkKinds() {
 		check.AnyOf = append(check.AnyOf, &shape{Required: []string{name}})
 	}

@@ -75,8 +75,8 @@ Data outside of Servo that queries read. [Read external data in SQL](../howto/re
 
 {httpfs}
 
-A secret has a name and these fields. The types s3 and gcs need an id and a secret of a key, and the type http needs a
-token and a scope:
+A secret has a name and these fields. The types s3 and gcs need the id and the secret of an access key, and the type
+http needs a token and a scope:
 
 {httpfs secret}
 
@@ -161,8 +161,8 @@ A rule reports transitions to channels:
 
 The first alert of a rule about a subject and a cause is sent at once. Further alerts within ` + "`group`" + ` are counted in one
 message, which is sent when the group ends and begins the next group. A channel gets at most 20 messages an hour. One
-digest at the end of the hour counts the further messages. A message is tried up to five times within a day; then
-it is UNDELIVERABLE, and ` + "`servo status`" + ` shows it. Messages older than a day are not sent.
+digest at the end of the hour counts the further messages. Servo tries to send a message up to five times within a
+day; then the message is UNDELIVERABLE, and ` + "`servo status`" + ` shows it. Messages older than a day are not sent.
 
 ### defaults
 
@@ -266,7 +266,7 @@ next deadlines, and the deadlines that are at risk:
 
 ### freshness
 
-The age counts from the newest output of any partition:
+The age is measured from the newest output of any partition:
 
 {freshness}
 

@@ -21,8 +21,8 @@ const (
 	invariantsFile = root + "/docs/invariants.md"
 	lastTested     = 10 // each of INV-1 to INV-10 has a test named after it, without exceptions
 	lastInvariant  = 33
-	notYet         = "Tests: none is named after it yet."
-	simulated      = "Tests: none is named after it. The simulation checks it: see [reliability](reliability.md#the-oracle)."
+	notYet         = "Tests: no test has this number yet."
+	simulated      = "Tests: no test has this number. The simulation checks the invariant: see [reliability](reliability.md#the-oracle)."
 )
 
 // reserved are the numbers of invariants for parts of Servo that do not exist yet.

@@ -96,7 +96,7 @@ func API(ctx context.Context, cfg APIConfig) (calls []Call, err error) {
 		calls = append(calls, one)
 		cfg.Note("%-44s first %9.2f ms, p50 %9.2f, p99 %9.2f", one.Name, one.First, one.P50, one.P99)
 	}
-	cfg.Note("the process had at most %d MiB", PeakRSS("self")>>20)
+	cfg.Note("the process used at most %d MiB", PeakRSS("self")>>20)
 	return calls, nil
 }
 

@@ -282,12 +282,12 @@ func (s *scheduledStack) delays() (all []float64) {
 func scheduleWorkloads() []Workload {
 	return []Workload{
 		{
-			Name: "W8", Description: "60 schedules that tick once a minute, each at its own second: from the tick to the start of its task",
+			Name: "W8", Description: "60 schedules that tick once a minute, each at its own second: the time from a tick to the start of its task",
 			OnRequest: true, measure: ticking, unit: "ms",
 			value: func(s sample) float64 { return median(s.hops) },
 		},
 		{
-			Name: "W9", Description: "10,000 schedules, idle for --idle-for, then due in the same minute: until the run of the last tick exists",
+			Name: "W9", Description: "10,000 schedules, idle for --idle-for, then due in the same minute: the time until the run of the last tick exists",
 			OnRequest: true, measure: storm, unit: "s",
 			value: func(s sample) float64 { return s.took.Seconds() },
 		},

@@ -60,7 +60,7 @@ func Workloads() []Workload {
 		assets: func(size int) []plan.Asset { return fan(or(size, 1000)) }, each: 1, others: 2, //nolint:mnd // the default size: see the description
 	}
 	history := fanned
-	history.Name, history.Description = "W5", "W2 with finished tasks in the store, as many as each value of --history"
+	history.Name, history.Description = "W5", "W2, once for each value of --history, with this number of finished tasks in the store"
 	history.OnCloud, history.measure = false, withHistory
 	return append([]Workload{
 		{

@@ -270,7 +270,7 @@ func measure(t *testing.T, n int) {
 	log("written through the tiers", "%d rows in %v", rows, clock.System{}.Now().Sub(began).Round(time.Second))
 	log("manifest after a success", "%d bytes", s.fold())
 	log("live rows of partition_status", "%d", s.State.Partitions.Len())
-	log("compactor heap beyond idle", "%d KiB; the process had at most %d MiB", (heap()-idle)>>10, peak())
+	log("compactor heap beyond idle", "%d KiB; the process used at most %d MiB", (heap()-idle)>>10, peak())
 	base := int64(0)
 	for _, f := range s.manifest.BaseSnapshot.Files {
 		base += f.Size
@@ -321,7 +321,7 @@ func measure(t *testing.T, n int) {
 		_, err := engine.Choose(t.Context(), snap, &r, s.Now)
 		require.True(t, err == nil || errors.Is(err, engine.ErrNothing), "%v", err)
 	})
-	log("heap after that", "%d MiB more; the process had at most %d MiB", int64(heap()-before)>>20, peak()) //nolint:gosec // small
+	log("heap after that", "%d MiB more; the process used at most %d MiB", int64(heap()-before)>>20, peak()) //nolint:gosec // small
 }
 
 func (c fixedClock) Now() time.Time { return c.now() }

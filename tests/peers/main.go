@@ -40,7 +40,7 @@ func main() {
 func serve(ctx context.Context, name string) error {
 	p, ok := named(peers(""), name)
 	if !ok || p.open == nil {
-		return fmt.Errorf("no peer %q with a program in Go", name)
+		return fmt.Errorf("peer %q has no program in Go", name)
 	}
 	return work.Serve(ctx, os.Stdin, os.Stdout, p.open)
 }

@@ -55,7 +55,7 @@ func peers(tools string) []peer {
 			start: postgres.Start, node: "dbos", version: ofPackage("dbos", "@dbos-inc/dbos-sdk", postgresVersion),
 		},
 		{
-			Name: "restate-run", Title: "Restate, run blocks", Worker: "in the handler, which is pushed a run",
+			Name: "restate-run", Title: "Restate, run blocks", Worker: "in the handler to which the server pushes runs",
 			Durability: "RocksDB, WAL fsync", Server: fmt.Sprint(restatePartitions, " partitions"),
 			start: restate, open: restatepeer.Blocks,
 			version: ofModule("github.com/restatedev/sdk-go", packageVersion("restate", "@restatedev/restate-server", "server")),

@@ -85,7 +85,7 @@ func (r *report) idleTable(b *strings.Builder) {
 		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", p.Title, mebibytes(i.PSS), number(i.CPU), strings.Join(i.parts(), ", "))
 	}
 	fmt.Fprintf(b, "\nOne sample each of %s, starting %s after the end of the last run; PSS at the end. The figures include server and program "+
-		"(`peers`, `node`) and all their child processes, CPU also that of ended ones. Peers have just executed the runs. Servo's single process, "+
+		"(`peers`, `node`) and all their child processes; the CPU time includes that of ended processes. Peers have just executed the runs. Servo's single process, "+
 		"which also executes tasks, was started on a store with these runs.\n\n", r.Idle.For, r.Idle.Rest)
 }
 

@@ -13,7 +13,7 @@ export function levelsOf(job) {
   });
   job.after.forEach((after, task) => {
     if (level[task] && after.length !== levels[level[task] - 1].length) {
-      throw new Error(`${job.workload}: task ${task} depends on a part of a stage`);
+      throw new Error(`${job.workload}: task ${task} must depend on all tasks of the previous stage, or on none`);
     }
   });
   return levels;

@@ -167,7 +167,7 @@ func (j Job) Levels() ([][]int, error) {
 	}
 	for task, after := range j.After {
 		if at := level[task]; at > 0 && len(after) != len(levels[at-1]) {
-			return nil, fmt.Errorf("%s: task %d depends on a part of a stage", j.Workload, task)
+			return nil, fmt.Errorf("%s: task %d must depend on all tasks of the previous stage, or on none", j.Workload, task)
 		}
 	}
 	return levels, nil

@@ -147,7 +147,7 @@ func (o *oracle) next(f *followed, s *state.Schedule) {
 		o.violation(oneTick, "schedule %s of %s is paused or removed, but waits for %q, wanted at %q", s.ScheduleID, f.domain, s.Next, s.WantedAt)
 	case s.Next == 0:
 		if s.Error != "" {
-			o.violation(oneTick, "the calendar has no answer about schedule %s of %s: %s", s.ScheduleID, f.domain, s.Error)
+			o.violation(oneTick, "the calendar cannot compute the instants of schedule %s of %s: %s", s.ScheduleID, f.domain, s.Error)
 		}
 		if s.Live() && s.WantedAt == 0 && firstAfter(&spec, s.Cursor) != 0 {
 			o.violation(oneTick, "schedule %s of %s waits for no instant, but its next instant is %s", s.ScheduleID, f.domain, firstAfter(&spec, s.Cursor))

@@ -305,7 +305,7 @@ func partitionKey(asset *plan.Asset, text string) (string, error) {
 		for pair := range strings.SplitSeq(text, ";") {
 			dimension, value, found := strings.Cut(pair, "=")
 			if !found || partition[dimension] != "" {
-				return "", invalid(field, "%q is not a partition of %s: write a value of each dimension, such as date=2025-01-15;region=eu", text, asset.Key)
+				return "", invalid(field, "%q is not a partition of %s: write a value for each dimension, such as date=2025-01-15;region=eu", text, asset.Key)
 			}
 			partition[dimension] = value
 		}

@@ -70,7 +70,7 @@ func (a *Automator) verdictAgain(ctx context.Context, snap *snapshot.Snapshot, m
 	row.Period, row.DueAt = miss.Period, miss.DueAt
 	item := a.verdict(ctx, snap, &row, miss.MissedAt, p, known)
 	if item.Error != "" {
-		a.cfg.Logger.WarnContext(ctx, "a missed deadline could not be judged again", slog.String("asset", miss.AssetKey),
+		a.cfg.Logger.WarnContext(ctx, "could not list the missing partitions of a missed deadline; a later pass retries", slog.String("asset", miss.AssetKey),
 			slog.String("period", miss.Period), slog.String("error", item.Error))
 		return item, false
 	}

@@ -72,7 +72,7 @@ func Split(g *plan.Graph, c plan.Calendar, selected map[ids.AssetKey][]string, o
 	case total > MaxCells:
 		return nil, fmt.Errorf("%d partitions are selected: a backfill has at most %d: select fewer, or create several backfills", total, MaxCells)
 	case o.Size < 0 || o.Size > event.MaxChunkCells:
-		return nil, fmt.Errorf("a chunk of %d partitions: must be 1 to %d", o.Size, event.MaxChunkCells)
+		return nil, fmt.Errorf("the chunk size is %d partitions: it must be 1 to %d", o.Size, event.MaxChunkCells)
 	case o.Size == 0:
 		o.Size = max(DefaultSize, (2*total+event.MaxChunks-1)/event.MaxChunks) // doubled: chunks may be half full
 	}

@@ -157,7 +157,7 @@ func (a *app) muteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mute RULE",
 		Short: "Send no messages of a rule for a while",
-		Long:  "Send no messages of a rule for a while. The rule still counts, and `servo alerts` shows its alerts.",
+		Long:  "Send no messages of a rule for a while. Its alerts still open and end, and `servo alerts` shows them.",
 		Args:  takes("RULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if span < minMute || span > maxMute {

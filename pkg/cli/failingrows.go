@@ -62,7 +62,7 @@ func lastSample(ctx context.Context, snap *snapshot.Snapshot, name, check string
 		if sample, err := sampleOf(ctx, snap, name, check, ""); err == nil { // failing rows of the partition's newest task
 			return sample, nil
 		}
-		return "", fmt.Errorf("check %s failed last in %s: name this partition, or select a run with --run", check, readable(taskName(&failed)))
+		return "", fmt.Errorf("check %s last failed in %s: name this partition, or select a run with --run", check, readable(taskName(&failed)))
 	case row.FailedSample == "":
 		return "", noSample(check, row.FailedMessage)
 	}
@@ -96,7 +96,7 @@ func noResult(what string, known []string, check string) error {
 	case near != "":
 		return fmt.Errorf("%s has no result: did you mean %s?", what, near)
 	case len(known) > 0:
-		return fmt.Errorf("%s has no result: there are results of %s", what, strings.Join(known, ", "))
+		return fmt.Errorf("%s has no result: choose one of the checks with results: %s", what, strings.Join(known, ", "))
 	}
 	return fmt.Errorf("%s has no result: list the checks with `servo checks`", what)
 }

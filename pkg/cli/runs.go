@@ -257,7 +257,7 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32, follo
 			return err
 		}
 		if len(log.Text) == 0 {
-			a.note("attempt %d of %s has no log: it printed nothing, or its worker could not store the log", log.Attempt, readable(log.TaskKey))
+			a.note("attempt %d of %s has no log: the task printed nothing, or its worker could not store the log", log.Attempt, readable(log.TaskKey))
 			return nil
 		}
 		_, err = a.Stdout.Write(log.Text)

@@ -84,7 +84,7 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 			told = true
 			a.noteSilent(locked.Owner)
 		case found == ended && waited > startWait:
-			return nil, fmt.Errorf("%w; it does not serve: stop it, and try again", locked)
+			return nil, fmt.Errorf("%w; it accepts no requests: stop it, and try again", locked)
 		}
 		if err := a.Clock.Sleep(ctx, startPoll); err != nil {
 			return nil, err

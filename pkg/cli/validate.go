@@ -69,7 +69,7 @@ func largeResources(assets []plan.Asset, memory int64) (found []string) {
 	for i := range assets {
 		a := &assets[i]
 		if r := a.Work.Resources; r != nil && r.MemoryBytes > memory && (a.WorkerQueue == "" || a.WorkerQueue == "default") {
-			found = append(found, fmt.Sprintf("%s: resources.memory is %s, and this machine has %s: its tasks fail here with %s",
+			found = append(found, fmt.Sprintf("%s: resources.memory is %s, but this machine has only %s: tasks of the asset fail on this machine with %s",
 				a.Key, bytesText(r.MemoryBytes), bytesText(memory), worker.CodeResourcesExceeded))
 		}
 	}

@@ -29,6 +29,6 @@ func RefuseAhead(groups []fold.Group, stored time.Time) {
 func markAhead(g *fold.Group) {
 	at, where := event.Latest(g.Entry, g.Events)
 	g.Reason = event.ReasonClockAhead
-	g.Detail = fmt.Sprintf("%s: %s is more than %s ahead of the store's clock; set the clock of the machine that wrote it",
+	g.Detail = fmt.Sprintf("%s: %s is more than %s ahead of the store's clock; set the clock of the machine that wrote the entry",
 		where, event.At(at), ids.MaxAhead)
 }

@@ -162,7 +162,7 @@ func PlanPrefix(d ids.Domain) string { return "plans/" + d.Path() + "/" }
 
 func fetchPlan(ctx context.Context, store blob.Store, d ids.Domain, ref string) (fold.Plan, error) {
 	if !strings.HasPrefix(ref, PlanPrefix(d)) {
-		return fold.Plan{Err: "the plan " + ref + " is not one of this domain"}, nil
+		return fold.Plan{Err: "the plan " + ref + " does not belong to this domain"}, nil
 	}
 	data, _, err := blob.Get(ctx, store, ref, event.MaxPlanBytes)
 	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrInvalid) {

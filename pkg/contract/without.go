@@ -51,7 +51,7 @@ func (w Without) Tasks() (has func(taskKey string) bool, known bool, err error) 
 	}
 	hashes, err := base64.RawURLEncoding.DecodeString(string(w))
 	if err != nil || len(hashes)%withoutBytes != 0 {
-		return nil, false, fmt.Errorf("%d characters are not hashes of task keys", len(w))
+		return nil, false, fmt.Errorf("a text of %d characters is not a list of hashes of task keys", len(w))
 	}
 	tasks := make(map[[withoutBytes]byte]bool, len(hashes)/withoutBytes)
 	for ; len(hashes) > 0; hashes = hashes[withoutBytes:] {

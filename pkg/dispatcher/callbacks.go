@@ -389,7 +389,7 @@ func (d *Dispatcher) requireMarker(ctx context.Context, c *call, body *contract.
 			return fmt.Errorf("look for the commit marker of task %s of run %s: %w", c.TaskKey, c.RunID, err)
 		}
 	}
-	d.cfg.Logger.WarnContext(ctx, "a worker reported a success without a commit marker; it counts as a failure",
+	d.cfg.Logger.WarnContext(ctx, "a worker reported a success without a commit marker; the report is treated as a failure",
 		slog.String("run", c.RunID), slog.String("task", c.TaskKey), slog.String("worker", body.WorkerID), slog.String("marker", key))
 	body.Outcome, body.Output, body.MaterializationID = event.Failed, nil, ""
 	body.Error = &event.Error{

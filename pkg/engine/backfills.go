@@ -271,7 +271,7 @@ func restrict(r *plan.Request, partitions map[ids.AssetKey][]string, selections 
 		})
 	}
 	if n := slices.Index(used, false); n >= 0 && len(partitions) > 0 {
-		return fmt.Errorf("no selected asset is partitioned as in %s: select other partitions", r.Form.Select(selections[n].String()))
+		return fmt.Errorf("no selected asset has the dimensions of %s: select other partitions", r.Form.Select(selections[n].String()))
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 	case errors.Is(err, blob.ErrNotFound) && row.Outcome == string(event.Succeeded):
 		return log, nil // the task printed nothing, like most tasks that succeed
 	case errors.Is(err, blob.ErrNotFound):
-		return Log{}, fmt.Errorf("log of attempt %d of %s: %w: it printed nothing, or its worker could not store it as %s; `servo explain` shows how the attempt ended",
+		return Log{}, fmt.Errorf("log of attempt %d of %s: %w: the task printed nothing, or its worker could not store the log as %s; `servo explain` shows how the attempt ended",
 			row.Attempt, row.TaskKey, ErrNotFound, key)
 	case err != nil:
 		return Log{}, fmt.Errorf("read log of attempt %d of %s: %w", row.Attempt, row.TaskKey, err)
@@ -99,7 +99,7 @@ func FindAttempt(s *state.State, task *state.Task, attempt int32) (*state.Attemp
 		return nil, fmt.Errorf("log of %s: %w: the task is %s and no attempt has started; `servo explain` shows why",
 			task.TaskKey, ErrNotFound, task.State)
 	case found == nil:
-		return nil, fmt.Errorf("log of attempt %d of %s: %w: the task is at attempt %d", attempt, task.TaskKey, ErrNotFound, task.Attempt)
+		return nil, fmt.Errorf("log of attempt %d of %s: %w: the newest attempt of the task is %d", attempt, task.TaskKey, ErrNotFound, task.Attempt)
 	}
 	return found, nil
 }

@@ -84,7 +84,7 @@ func (e *Engine) Unpin(ctx context.Context, revision int64, reason string) error
 	}
 	now := e.cfg.Clock.Now()
 	if snap.State.PinnedAt(event.At(now))[revision] == nil {
-		return fmt.Errorf("revision %d is %w among the pinned ones: list them with `servo admin pin`", revision, ErrNotFound)
+		return fmt.Errorf("pin of revision %d: %w: list the pinned revisions with `servo admin pin`", revision, ErrNotFound)
 	}
 	return e.appendPin(ctx, snap, revision, now, reason)
 }

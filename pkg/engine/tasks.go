@@ -67,7 +67,7 @@ func FindTaskAnywhere(ctx context.Context, snap *snapshot.Snapshot, runID, name 
 		}
 	}
 	if len(older) > 0 {
-		err = fmt.Errorf("%w; nor has any of the %s before it", err, view.Count(len(older), "run"))
+		err = fmt.Errorf("%w; the task is not in the %s before this run either", err, view.Count(len(older), "run"))
 	}
 	return nil, nil, err
 }

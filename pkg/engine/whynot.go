@@ -78,7 +78,7 @@ func scheduleState(s *Schedule) string {
 			text += ": " + s.Reason
 		}
 	case "error":
-		text = "the calendar has no answer: " + s.Error
+		text = "the calendar cannot compute the next tick: " + s.Error
 	case "active":
 		text = fmt.Sprintf("ticks next at %s", s.NextAt)
 	case "due":

@@ -112,7 +112,7 @@ func (c *checker) alertRules(path string, rules []AlertRule) {
 			size += len(key)
 		}
 		if (r.Select == "") != (len(r.Assets) == 0) {
-			c.fail(at+".assets", "select and assets belong together")
+			c.fail(at+".assets", "set both select and assets, or neither")
 		}
 		if r.GroupSec < 1 || r.GroupSec > MaxAlertGroupSec {
 			c.fail(at+".group_sec", "%d is not between 1 and %d", r.GroupSec, MaxAlertGroupSec)

@@ -420,7 +420,7 @@ func (c *checker) calendarAdvanced(p *CalendarAdvanced) {
 		c.text(path+".error", item.Error, MaxRef)
 		switch {
 		case (item.Next == 0) != (item.NextAt == 0):
-			c.fail(path+".next_at", "next and next_at belong together")
+			c.fail(path+".next_at", "set both next and next_at, or neither")
 		case item.NextAt < item.Next:
 			c.fail(path+".next_at", "is before next")
 		case item.Through < item.After || item.Next != 0 && item.Next <= item.Through:
@@ -476,7 +476,7 @@ func (c *checker) automationCommand(p *AutomationCommand) {
 		c.oneOf("payload.verb", p.Verb, VerbPause, VerbResume, VerbTrigger, VerbBackfill)
 	}
 	if p.MaxParallel < 0 || p.MaxParallel > MaxParallelRuns || (p.Verb == VerbSet) != (p.MaxParallel > 0) {
-		c.fail("payload.max_parallel", "%d is not between 1 and %d for set, or 0", p.MaxParallel, MaxParallelRuns)
+		c.fail("payload.max_parallel", "%d is not allowed: expected 1 to %d for the verb set, 0 for other verbs", p.MaxParallel, MaxParallelRuns)
 	}
 	if (p.Verb == VerbMute) != (p.Until != 0) {
 		c.fail("payload.until", "is required for mute, and not allowed for other verbs")

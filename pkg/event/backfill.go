@@ -184,7 +184,7 @@ func (c *checker) stages(p *BackfillCreated) {
 	}
 	switch {
 	case p.Ordered && len(p.Stages) > 0:
-		c.fail("payload.stages", "belongs to a backfill that is not ordered")
+		c.fail("payload.stages", "is not allowed for an ordered backfill")
 	case p.Ordered && p.MaxParallel > 1:
 		c.fail("payload.max_parallel", "is %d, but an ordered backfill runs one chunk at a time", p.MaxParallel)
 	}

@@ -259,7 +259,7 @@ func (f *folder) mismatch(run *state.Run, defs []event.TaskDef) string {
 	if tasks == planned {
 		return ""
 	}
-	return fmt.Sprintf("the plan materializes %d partitions, and its trigger names %d partitions of the chunk", tasks, planned)
+	return fmt.Sprintf("the plan materializes %d partitions, but the trigger of its run names %d partitions of the chunk", tasks, planned)
 }
 
 // chunkEnded records the results of a chunk's run, and starts the next chunk. It returns false if the run does not

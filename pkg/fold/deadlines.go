@@ -173,7 +173,7 @@ func (f *folder) deadlineJudged(p *event.DeadlineJudged) verdict {
 		f.judge(&p.Items[i])
 	}
 	if !f.changed {
-		return stale("the deadlines were judged already, or they or their partitions have changed")
+		return stale("the deadlines have already been judged, or the deadlines or their partitions have changed")
 	}
 	return folded
 }

@@ -125,7 +125,7 @@ func parse(key string, columns []space.Column) (ids.Partition, error) {
 	}
 	for _, c := range columns {
 		if _, ok := partition[c.Name]; !ok {
-			return nil, fmt.Errorf("partition %q has no value of %s", key, c.Name)
+			return nil, fmt.Errorf("partition %q has no value for the dimension %s", key, c.Name)
 		}
 	}
 	return partition, nil

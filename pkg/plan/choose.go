@@ -324,7 +324,7 @@ func (c *chooser) resolveDeferred() {
 	slices.Reverse(left)
 	for _, n := range left {
 		if !c.fill(n, c.readersIn(n)) {
-			c.errs = append(c.errs, fmt.Errorf("asset %s is partitioned by %s (%s), and the selected partitions do not determine which are needed: add %s",
+			c.errs = append(c.errs, fmt.Errorf("asset %s is partitioned by %s (%s), and the selected partitions do not determine which of its partitions are needed: add %s",
 				n.asset.Key, dimensionNames(n.asset.Partitions), rangeOf(n.asset.Partitions), c.request.example(n.asset.Partitions)))
 		}
 	}
@@ -396,7 +396,7 @@ func (c *chooser) readersIn(n *node) map[string]bool {
 func (c *chooser) checkUsed() error {
 	for i, applied := range c.applied {
 		if !applied {
-			return fmt.Errorf("no selected asset is partitioned as in %s: select other partitions", c.request.Form.Select(c.request.Partitions[i].String()))
+			return fmt.Errorf("no selected asset has the dimensions of %s: select other partitions", c.request.Form.Select(c.request.Partitions[i].String()))
 		}
 	}
 	var unused []string

@@ -84,7 +84,7 @@ func NamedIn(dir, domain string) (map[string]bool, error) {
 	named := map[string]bool{}
 	for _, p := range places {
 		if err := Named(p.Record, named); err != nil {
-			return nil, fmt.Errorf("read what %s publishes: %w", p.Name, err)
+			return nil, fmt.Errorf("read the record of the published place %s: %w", p.Name, err)
 		}
 	}
 	return named, nil

@@ -278,7 +278,7 @@ func (a *asset) add(markers *markers, uri, partition string) {
 		}
 	}
 	if formats := textrows.FormatsOf(names); !parquet && len(formats) > 1 {
-		a.mixed = fmt.Sprintf("the output of %s has %s files, and only one format can be the table: declare output: {format: %s} and run it again",
+		a.mixed = fmt.Sprintf("the output of %s has %s files, but a table is read from files of one format: declare output: {format: %s} and run the asset again",
 			marker.TaskKey, strings.Join(formats, " and "), formats[0])
 	}
 	if len(a.columns) > 0 {

@@ -181,7 +181,7 @@ func TestExportKeepsForeignFiles(t *testing.T) {
 
 	wal := filepath.Join(dir, "d.duckdb")
 	require.NoError(t, os.WriteFile(wal+".wal", nil, 0o600))
-	require.ErrorContains(t, export(wal), "a process writes to ")
+	require.ErrorContains(t, export(wal), "a process is writing to ")
 	require.ErrorContains(t, export(filepath.Join(dir, "absent", "e.duckdb")), "no such file")
 	require.NoDirExists(t, filepath.Join(dir, "absent"))
 }

@@ -137,7 +137,7 @@ func (m *Mapping) declared(d Map) error {
 		case reader < 0:
 			return m.misfit("name "+oneOf(m.Downstream), "the reader has no dimension %s", dm.Dimension)
 		case up < 0:
-			return m.misfit("set of to "+oneOf(m.Upstream), "%s of %s: the upstream asset has no dimension for it", dm.Op, dm.Dimension)
+			return m.misfit("set of to "+oneOf(m.Upstream), "%s of %s: no dimension of the upstream asset corresponds to it", dm.Op, dm.Dimension)
 		default:
 			if err := m.fits(dm, &m.Downstream.Dimensions[reader], &m.Upstream.Dimensions[up]); err != nil {
 				return err
@@ -197,7 +197,7 @@ func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 	switch dm.Op {
 	case Identity:
 		if !sameKind(down, up) && (down.IsTime() || up.IsTime()) {
-			return m.misfit("", "identity of %s: %s has other keys than %s", dm.Dimension, up, down)
+			return m.misfit("", "identity of %s: the keys of %s differ from the keys of %s", dm.Dimension, up, down)
 		}
 	case Window:
 		if !down.IsTime() || !sameKind(down, up) {

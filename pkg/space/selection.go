@@ -69,7 +69,7 @@ func ParseSelection(text string) (Selection, error) {
 	for part := range strings.SplitSeq(text, ";") {
 		if word := strings.TrimSpace(part); word == Missing || word == Stale || word == Failed {
 			if s.Status != "" {
-				return Selection{}, fmt.Errorf("invalid partition selection %q: it names two states: write a selection for each", text)
+				return Selection{}, fmt.Errorf("invalid partition selection %q: it names two statuses: write a selection for each", text)
 			}
 			s.Status = word
 			continue

@@ -202,7 +202,7 @@ func csvError(err error, names []string) error {
 	case errors.Is(err, csv.ErrBareQuote):
 		return fmt.Errorf(`line %d: a quote inside a field: write the field in quotes and the quote twice`, at.Line)
 	case errors.Is(err, csv.ErrQuote):
-		return fmt.Errorf(`line %d: a field in quotes goes on after its quote, or never ends`, at.StartLine)
+		return fmt.Errorf(`line %d: text follows the closing quote of a field, or a field has no closing quote: end the field with a quote, and write each quote inside it twice`, at.StartLine)
 	}
 	return fmt.Errorf("line %d: %w", at.Line, at.Err)
 }

@@ -41,7 +41,7 @@ func TestReadCSV(t *testing.T) {
 		{"", "! the file is empty: write at least a header", textrows.Options{}},
 		{"a,b\n1,2\n3\n", `["a" "b"] line 2: a=1 b=2; ! line 3: expected 2 fields, as in the first line`, textrows.Options{}},
 		{"a,b\n1,2,3\n", `["a" "b"] ! line 2: expected 2 fields, as in the first line`, textrows.Options{}},
-		{"a\n\"x\n", `["a"] ! line 2: a field in quotes goes on after its quote, or never ends`, textrows.Options{}},
+		{"a\n\"x\n", `["a"] ! line 2: text follows the closing quote of a field, or a field has no closing quote: end the field with a quote, and write each quote inside it twice`, textrows.Options{}},
 		{"a\nx\"y\n", `["a"] ! line 2: a quote inside a field: write the field in quotes and the quote twice`, textrows.Options{}},
 		{"a,A\n", `! line 1: two columns are called "A"`, textrows.Options{}},
 		{"a,\n", `! line 1: column 2 has no name: write a header, or set output.header: false`, textrows.Options{}},

@@ -418,7 +418,7 @@ func TestI21AllDoneReadsAdoptedOutput(t *testing.T) {
 	end := w.end(down, 1, without(contract.UnknownWithout))
 	require.Equal(t, event.Failed, end.Outcome, "the dispatcher does not say whether the upstream succeeded")
 	require.True(t, end.Error.Retryable)
-	require.Contains(t, end.Error.Message, "does not show whether it has succeeded")
+	require.Contains(t, end.Error.Message, "does not show whether the task has succeeded")
 	end = w.end(down, 2)
 	require.Equal(t, event.Succeeded, end.Outcome)
 	require.NotEmpty(t, w.read(end.Output.URI+"found"))

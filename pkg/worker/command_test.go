@@ -181,7 +181,7 @@ func TestCommandDescribesItsError(t *testing.T) {
 		"a code of losses": {
 			`echo '{"code":"WORKER_INTERRUPTED"}' > $SERVO_ERROR; exit 1`, nil,
 			event.Error{Code: "EXIT_STATUS", Category: "user", Retryable: true, Message: "sh exited with status 1\nthe file SERVO_ERROR is not valid: code \"WORKER_INTERRUPTED\": " +
-				"write X_ and A-Z, 0-9, _, or one of RATE_LIMITED, NETWORK_ERROR, SERVICE_UNAVAILABLE, OUT_OF_MEMORY, DISK_FULL, INVALID_INPUT, EXIT_STATUS"},
+				"write X_ followed by A-Z, 0-9 and _, or one of RATE_LIMITED, NETWORK_ERROR, SERVICE_UNAVAILABLE, OUT_OF_MEMORY, DISK_FULL, INVALID_INPUT, EXIT_STATUS"},
 		},
 		"an unknown member": {
 			`echo '{"cod":"X_A"}' > $SERVO_ERROR; exit 1`, nil,

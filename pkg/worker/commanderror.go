@@ -114,7 +114,7 @@ func (e *commandError) check() error {
 	own := strings.HasPrefix(e.Code, event.UserCode) && event.ValidCode(e.Code)
 	switch {
 	case e.Code != "" && !own && !slices.Contains(codesOfCommands, e.Code):
-		return fmt.Errorf("code %.100q: write X_ and A-Z, 0-9, _, or one of %s", e.Code, strings.Join(codesOfCommands, ", "))
+		return fmt.Errorf("code %.100q: write X_ followed by A-Z, 0-9 and _, or one of %s", e.Code, strings.Join(codesOfCommands, ", "))
 	case e.Category != "" && (!slices.Contains(event.Categories(), e.Category) || e.Category == event.CategoryCancelled):
 		return fmt.Errorf("category %.100q: write one of %s", e.Category, strings.Join(event.Categories()[1:], ", "))
 	case len(e.Details) > event.MaxDetails:

@@ -197,7 +197,7 @@ func (a *attempt) mark(ctx context.Context, key string, m *contract.CommitMarker
 		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("encode commit marker: %w", err))
 	}
 	if len(data) > contract.MaxCommitMarkerBytes {
-		return nil, permanent(CodeInvalidOutput, "the list of the output's %d files has %d bytes, at most %d are allowed: write fewer files",
+		return nil, permanent(CodeInvalidOutput, "the list of the output's %d files has %d bytes; at most %d are allowed: write fewer files",
 			len(m.Files), len(data), contract.MaxCommitMarkerBytes)
 	}
 	wait := firstBackoff

@@ -124,9 +124,9 @@ func (in *input) withoutParquet(label string, names []string) error {
 	switch formats := textrows.FormatsOf(names); len(formats) {
 	case 0:
 	case 1:
-		advice = ", or set output: {format: " + formats[0] + "} and run it again"
+		advice = ", or set output: {format: " + formats[0] + "} and run the asset again"
 	default:
-		advice = ", or set output: {format: " + strings.Join(formats, "} or {format: ") + "}, because only one format can be the table, and run it again"
+		advice = ", or set output: {format: " + strings.Join(formats, "} or {format: ") + "}, because a table is read from files of one format, and run the asset again"
 	}
 	const most = 5
 	return permanent(CodeInvalidInput, "input %s has no Parquet files, only %s: %s%s", label, strings.Join(names[:min(len(names), most)], ", "), write, advice)
@@ -185,7 +185,7 @@ func guessed(checks []quality.Check, p *part, upstream string, err error) error 
 	case errors.Is(err, blob.ErrNotFound):
 		return nil
 	case err == nil && !audited(checks, p.marker):
-		return fail(CodeMissingInput, CategoryInfrastructure, fmt.Errorf("the marker of the upstream task %s does not show whether it has succeeded: the next attempt may know", upstream))
+		return fail(CodeMissingInput, CategoryInfrastructure, fmt.Errorf("the commit marker of upstream task %s does not show whether the task has succeeded: the next attempt may know", upstream))
 	}
 	return err
 }

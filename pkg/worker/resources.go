@@ -101,7 +101,7 @@ func (a *attempt) reserve(ctx context.Context) error {
 // exceeded returns an error if the asset declares more memory than this machine has.
 func (a *attempt) exceeded() error {
 	if r := a.resources; r != nil && r.MemoryBytes > a.w.machine.memory {
-		return permanent(CodeResourcesExceeded, "%s needs %s, the worker has %s: lower resources.memory, or use a queue with larger workers",
+		return permanent(CodeResourcesExceeded, "%s needs %s of memory, but the worker has only %s: lower resources.memory, or use a queue with larger workers",
 			a.env.AssetKey, megabytes(r.MemoryBytes), megabytes(a.w.machine.memory))
 	}
 	return nil

@@ -312,7 +312,7 @@ func TestTaskGetsItsDeclaredResources(t *testing.T) {
 	got = w.failed("a/huge")
 	require.Equal(t, worker.CodeResourcesExceeded, got.Code)
 	require.False(t, got.Retryable)
-	require.Contains(t, got.Message, "a/huge needs 1125899906MB, the worker has ")
+	require.Contains(t, got.Message, "a/huge needs 1125899906MB of memory, but the worker has only ")
 	require.Contains(t, got.Message, "lower resources.memory, or use a queue with larger workers")
 	w.run("a/command")
 	require.Contains(t, w.log("a/command"), "134217728 3\n")

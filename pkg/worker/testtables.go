@@ -241,7 +241,7 @@ func (r *testRunner) wrongRows(ctx context.Context, g *testcase.Given, columns [
 	if bad := r.wrongCell(ctx, g.Rows, columns); bad != nil {
 		return bad
 	}
-	return &testcase.Problem{At: g.At, Message: "the rows do not fit together: " + plainError(err)}
+	return &testcase.Problem{At: g.At, Message: "DuckDB cannot create a table of these rows: " + plainError(err)}
 }
 
 // wrongCell returns an error for the first value that DuckDB cannot cast to the type of its column, or nil.

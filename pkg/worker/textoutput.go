@@ -90,7 +90,7 @@ func (a *attempt) detectText(ctx context.Context, t *work, made []outputFile) ([
 		case format == "":
 			continue
 		case r.format.Format != "" && r.format.Format != format:
-			a.output.printf("the output has %s and %s files, so none of them are a table: declare output: {format: %s} or {format: %s}\n",
+			a.output.printf("the output has %s and %s files, but a table is read from files of one format: declare output: {format: %s} or {format: %s}\n",
 				r.format.Format, format, r.format.Format, format)
 			return made, nil
 		}

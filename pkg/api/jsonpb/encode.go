@@ -123,7 +123,7 @@ func appendValue(dst []byte, field protoreflect.FieldDescriptor, v protoreflect.
 		return appendMessage(dst, v.Message())
 	case protoreflect.DoubleKind, protoreflect.FloatKind:
 		if math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0) {
-			return nil, fmt.Errorf("%v is not a number of JSON", v.Float())
+			return nil, fmt.Errorf("%v cannot be written as a JSON number", v.Float())
 		}
 		return strconv.AppendFloat(dst, v.Float(), 'g', -1, 64), nil
 	}

@@ -32,7 +32,7 @@ func blockedBy(w *foldtest.World, run, key string) *event.TaskFinished {
 	return p
 }
 
-// published returns a worker's report of a success of task a whose check has passed.
+// published returns a worker's report that task a has succeeded and that its check has passed.
 func published(w *foldtest.World, run string) *event.TaskFinished {
 	p := w.Finished(run, "a", 1, event.Succeeded)
 	p.CheckResults = []event.CheckResult{{Name: "c", Phase: "POST", Passed: true}}

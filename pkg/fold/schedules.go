@@ -531,7 +531,7 @@ func (f *folder) trigger(row *state.Schedule, p *event.AutomationCommand) verdic
 	return folded
 }
 
-// backfillSchedule creates ticks for past instants, which run one after the other.
+// backfillSchedule creates ticks for past instants. The runs of these ticks are executed one after the other.
 func (f *folder) backfillSchedule(row *state.Schedule, p *event.AutomationCommand) verdict {
 	spec, made := specOf(row), ids.Time(p.CommandID)
 	decided := row.LastTick

@@ -275,7 +275,7 @@ func (p *pass) loadHolders(ctx context.Context, asset string, m *mergedAsset) er
 		}
 		for j := range f.Cells {
 			h := hashOf(f.Cells[j].Materialization)
-			if held := holders[h]; len(held) == 0 || held[len(held)-1] != e.ID { // a batch has many cells
+			if held := holders[h]; len(held) == 0 || held[len(held)-1] != e.ID { // add the file of a batch only once
 				holders[h] = append(held, e.ID)
 			}
 		}

@@ -541,7 +541,7 @@ func storm(t *testing.T, random *rand.Rand) {
 		results[n] = w.start(ctx, groups[n]...)
 		pause(t.Context(), time.Second)
 	}
-	found := map[string][]string{} // group id to the entries that contain it
+	found := map[string][]string{} // maps a group id to the entries that contain the group
 	outcomes := make([]result, callers)
 	for n := range results {
 		outcomes[n] = <-results[n]

@@ -33,9 +33,9 @@ var ErrTooFast = errors.New("429 mutation rate of one object exceeded")
 // Model describes how a store behaves. The zero Model answers immediately and has no
 // limits.
 type Model struct {
-	Write  latency.Dist // create, replace, put
-	Read   latency.Dist // get, open, head
-	List   latency.Dist // a page
+	Write  latency.Dist // latency of create, replace and put
+	Read   latency.Dist // latency of get, open and head
+	List   latency.Dist // latency of one page of a listing
 	Delete latency.Dist
 	// MutationEvery is the minimum time between mutations of one name.
 	MutationEvery time.Duration

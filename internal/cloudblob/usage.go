@@ -9,10 +9,10 @@ import (
 // Count is the number of requests to a store, whatever their outcome. It is an upper bound of the billed requests,
 // because stores bill only some refused requests.
 type Count struct {
-	ClassA   int64 `json:"class_a"`           // create, replace, put, page of a listing
-	ClassB   int64 `json:"class_b"`           // get, open, head
-	Free     int64 `json:"free"`              // delete
-	Refused  int64 `json:"refused,omitempty"` // failed with [ErrTooFast]; not billed
+	ClassA   int64 `json:"class_a"`           // requests to create, replace, put, and list a page
+	ClassB   int64 `json:"class_b"`           // requests to get, open and head
+	Free     int64 `json:"free"`              // requests to delete
+	Refused  int64 `json:"refused,omitempty"` // requests that failed with [ErrTooFast]; not billed
 	BytesIn  int64 `json:"bytes_in"`
 	BytesOut int64 `json:"bytes_out"`
 }

@@ -21,7 +21,7 @@ import (
 
 // Model describes how a queue behaves. The zero Model accepts and delivers without delay.
 type Model struct {
-	Call     latency.Dist // create, delete, exists
+	Call     latency.Dist // latency of create, delete and exists
 	Delivery latency.Dist // delay from the due time to the delivery
 	// Every is the minimum interval between first deliveries of tasks of the same queue. It applies only to tasks that
 	// are already due when they are created.

@@ -27,9 +27,9 @@ import (
 // Size says how much a corpus contains.
 type Size struct {
 	Assets     int
-	Runs       int // closed runs of one task
-	Partitions int // materialized or not; one asset has a tenth of all partitions
-	Tasks      int // tasks of one additional closed run, the newest one
+	Runs       int // number of closed runs with one task each
+	Partitions int // number of partitions, materialized or not; one asset has a tenth of them
+	Tasks      int // number of tasks of one additional closed run, the newest one
 }
 
 // Sizes of corpora.

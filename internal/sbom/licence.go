@@ -130,7 +130,7 @@ func readComponent(m module, folder string) (component, error) {
 		case entry.IsDir() || !licenceFile.MatchString(entry.Name()) || sourceFile.MatchString(entry.Name()):
 			return nil
 		}
-		content, err := os.ReadFile(path) //nolint:gosec // in the module cache
+		content, err := os.ReadFile(path) //nolint:gosec // a file in the module cache
 		if err != nil {
 			return err
 		}

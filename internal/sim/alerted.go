@@ -22,7 +22,7 @@ const everyTransition = "I-31 no transition goes unreported"
 
 // Rules and channels of worlds with alerts. They are the same in all releases of a domain.
 const (
-	ruleOfTasks = "tasks" // reports exactly the failed tasks
+	ruleOfTasks = "tasks" // this rule reports exactly the failed tasks
 	ruleOfRest  = "rest"
 )
 

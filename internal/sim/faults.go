@@ -174,7 +174,7 @@ func (d *dice) notice() deliveryFault {
 	}
 	if d.chance(d.NoticeAgain, "notification delivered twice") {
 		f.again = d.between(time.Millisecond, 10*time.Minute)
-		if d.w.cfg.Minutes > longWorld && d.rng.IntN(4) == 0 { // late enough for its entry to be in history
+		if d.w.cfg.Minutes > longWorld && d.rng.IntN(4) == 0 { // so late that the announced entry may be in history
 			f.again = d.between(10*time.Minute, time.Hour)
 		}
 	}

@@ -211,7 +211,8 @@ func (o *oracle) bareLedger(f *followed) {
 			// or the command came first.
 		case again == nil:
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s is missing; its request %s is %s", run.RunID, run.RequestID, stateOf(s.Requests.Get(run.RequestID)))
-		case run.CancelReason == replacedByTick, slices.Contains(cancelledWithBackfill, run.CancelReason): // a decision, not a fact
+		case run.CancelReason == replacedByTick, slices.Contains(cancelledWithBackfill, run.CancelReason):
+			// The run was cancelled by a decision, not by a fact: a rebuild may decide differently.
 		case run.State == state.RunCancelled && (again.State == state.RunPending || again.State == state.RunRunning):
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s, which was cancelled, is %s", run.RunID, again.State)
 		}

@@ -317,7 +317,7 @@ func (o *oracle) indexed(d ids.Domain, prefix string) {
 		}
 		f, err := merged.Describe(ctx, o.w.blobs, prefix, e)
 		if err != nil {
-			continue // damaged, or deleted by a writer that did not learn that the index names the file
+			continue // the file was damaged, or deleted by a writer that did not learn that the index names it
 		}
 		o.merged[e.ID] = &mergedFile{prefix: prefix, since: o.w.now(), cells: f.Cells}
 		o.w.fault("merged file published")
@@ -329,7 +329,7 @@ func (o *oracle) indexed(d ids.Domain, prefix string) {
 func (o *oracle) mergedContent(d ids.Domain, prefix, id string, f *merged.File) {
 	data, _, err := o.w.blobs.Get(context.Background(), merged.DataKey(prefix, id))
 	if err != nil || int64(len(data)) != f.Size || blob.CRC32C(data) != f.CRC32C {
-		return // damaged, or deleted
+		return // the merged file was damaged or deleted
 	}
 	for i, c := range f.Cells {
 		contents, err := cellsOf(data, i, 1)

@@ -68,7 +68,7 @@ func (o *oracle) hold(f *followed) {
 		}
 		h := heldRevision{since: o.w.now(), outputs: map[string]string{}}
 		if _, err := f.manifests.LoadAt(context.Background(), row.Number()); errors.Is(err, manifest.ErrAbsent) {
-			f.held[row.Number()] = h // collected before the pin took effect: the pin command returns an error
+			f.held[row.Number()] = h // the revision was collected before the pin took effect: the pin command fails
 			continue
 		}
 		for p := range past.whole.Partitions.All {

@@ -26,7 +26,7 @@ type machine struct {
 	leap time.Duration // an additional error of the clock for some minutes
 	// unknown is an event type that the machine's build does not know, or "".
 	unknown string
-	n       int      // number of processes so far
+	n       int      // number of processes that the machine has started so far
 	alive   *process // nil while the machine is down
 	// frozenUntil is the time until which the machine's process is frozen.
 	frozenUntil time.Time

@@ -60,7 +60,7 @@ func (q *cloudQueue) create(t queue.Task) error {
 // fault, is not.
 func (q *cloudQueue) deliver(id string, t *queued, regular bool) {
 	if regular && q.waiting[id] != t {
-		return // deleted meanwhile
+		return // the task was deleted meanwhile
 	}
 	if wait := max(q.w.faults.stalled(), q.w.pausedFor()); wait > 0 {
 		q.w.delayedUntil = latest(q.w.delayedUntil, q.w.now().Add(wait))

@@ -37,7 +37,7 @@ func (w *world) seal(key string) {
 	w.note("%s is unreadable forever", key)
 	w.after(until.Sub(w.now()), nil, func() {
 		if f := w.oracle.domains[d]; lastSeq(f.state, entry) >= 0 {
-			return // already folded, from the bytes that the entry's writer handed over
+			return // the entry is already folded, from the bytes that its writer handed over
 		}
 		w.fault("entry skipped")
 		w.note("an operator skips %s", entry)

@@ -338,7 +338,7 @@ func parseEnum(path, text string, enum protoreflect.EnumDescriptor) (none protor
 		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n)), nil
 	}
 	var names []string
-	for i := 1; i < enum.Values().Len(); i++ { // without UNSPECIFIED
+	for i := 1; i < enum.Values().Len(); i++ { // skip the value 0, UNSPECIFIED
 		names = append(names, string(enum.Values().Get(i).Name()))
 	}
 	return none, wrong(path, "is unknown: %q; choose from %s", text, strings.Join(names, ", "))

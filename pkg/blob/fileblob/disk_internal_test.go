@@ -32,8 +32,8 @@ type disk struct {
 	// fate is what happens at a later system call.
 	in       int // number of calls until fate happens
 	fate     fate
-	snapshot func() // called for takeSnapshot
-	err      error  // returned for fail
+	snapshot func() // called if fate is takeSnapshot
+	err      error  // returned if fate is fail
 }
 
 type fate int

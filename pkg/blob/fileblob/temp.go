@@ -16,7 +16,7 @@ import (
 // temp is content that has no key yet. It is stored in a temporary file.
 type temp struct {
 	store *Store
-	name  string // in the folder of temporary files
+	name  string // name of the file in the folder of temporary files
 	size  int64
 	crc   uint32
 	// data is the content for the journal, or nil if the content is too large for the journal.

@@ -42,8 +42,8 @@ const checker = "internal/arch/language_test.go"
 
 var forbiddenList = regexp.MustCompile("(?s)\nvar forbidden = .*?`\\)\n")
 
-// withoutForbiddenList blanks the declaration of the variable forbidden in the source of the checker. The rest of the file is checked,
-// and its line numbers stay the same.
+// withoutForbiddenList blanks the declaration of the variable forbidden in the checker's source. The rest of the file
+// is checked. Its line numbers stay the same.
 func withoutForbiddenList(t *testing.T, text string) string {
 	t.Helper()
 	found := forbiddenList.FindAllString(text, -1)

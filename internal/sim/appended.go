@@ -94,8 +94,8 @@ func (o *oracle) appended(key string) {
 	f.waiting = append(f.waiting, waiting{entry, f.entries, has((*event.TimerFired)(nil))})
 }
 
-// claimsAhead reports whether an entry contains a time that is far ahead, because a client read it from a wrong
-// clock. The client may have appended the entry later, when its clock was right again.
+// claimsAhead reports whether an entry contains a time that is far ahead. A client has read this time from a wrong
+// clock; it may have appended the entry later, when its clock was right again.
 func (o *oracle) claimsAhead(entry string, data []byte) bool {
 	return slices.ContainsFunc(event.Groups(event.DecodeEntry(data)), func(g event.Group) bool {
 		at, _ := event.Latest(entry, g.Events)

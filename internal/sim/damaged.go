@@ -256,11 +256,12 @@ func visible(s *state.State, t *state.Task) bool {
 	return row != nil && row.MaterializationID == t.MaterializationID && !s.Hidden(row)
 }
 
-// rest is the last line of a truncated list.
+// rest is the last line of a truncated list of problems.
 const rest = "…"
 
 // mayLeaveOut reports whether the list of damaged outputs in a report is truncated, so that it may lack an output. A
-// truncated list of superseded outputs does not end with such a line, but the report counts all superseded outputs.
+// truncated list of problems ends with the line rest. A truncated list of superseded outputs does not, but the report
+// counts all superseded outputs.
 func mayLeaveOut(report *repair.Report, visible bool) bool {
 	return slices.Contains(report.Problems, rest) || !visible && report.SupersededOutputs > len(report.Superseded)
 }

@@ -365,8 +365,8 @@ func (o *oracle) deletingCopied(p *process, key string) {
 	}
 }
 
-// deletingMerged checks an object of a merged file that a collector is about to delete. The file must contain an output
-// that no partition shows, or be a day old and not named by the index.
+// deletingMerged checks an object of a merged file that a collector is about to delete. The file must contain an
+// output that no partition shows, or be more than an hour old and not named by the index.
 func (o *oracle) deletingMerged(p *process, f *followed, prefix, key string) {
 	id := merged.IDOf(prefix, key)
 	file := o.merged[id]

@@ -172,8 +172,8 @@ func countSchedules(f *followed, before, after *state.State, counts map[string]t
 	counts["backfills"] = transitionCount{stopped, stopped + ended + int64(after.Deployments.Len()-before.Deployments.Len())}
 }
 
-// countRecovered counts the alerts that are over, by subject and cause. If a subject recovers and fails again in one
-// revision, no row shows it, so the number has no upper bound.
+// countRecovered counts the alerts that have ended in a revision, by subject and cause. If a subject recovers and
+// fails again in one revision, no row shows the recovery, so the number has no upper bound.
 func countRecovered(f *followed, before, after *state.State) transitionCount {
 	over := map[[2]string]bool{}
 	for is := range changed(f, after.Alerts) {

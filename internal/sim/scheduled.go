@@ -69,9 +69,9 @@ func (c *World) drawDays() {
 	c.Faults.Absence = 24*60 + r.IntN(2*24*60)
 }
 
-// drawDense adds tasks to half of the worlds with schedules or backfills. As a result, a smaller share of the world's
-// steps happens only because time passes, such as sweeps and ticks without work. Worlds whose listings have small
-// pages are excluded: with faults, a long listing hardly ever completes there.
+// drawDense adds tasks to half of the worlds with schedules or backfills. As a result, steps that happen only because
+// time passes, such as sweeps and ticks without work, are a smaller share of the world's steps. Worlds whose listings
+// have small pages are excluded: with faults, a long listing hardly ever completes there.
 func (c *World) drawDense() {
 	r := random(c.Seed, "dense", 0)
 	if c.Schedules+c.Backfills == 0 || c.PageSize < 1000 || r.IntN(2) == 0 {

@@ -85,8 +85,9 @@ func (c *World) drawClocks() {
 	}
 }
 
-// slowed returns the factor by which the store answers a process more slowly than usual. Listings are not slowed:
-// faults would interrupt nearly all slow listings, and timers fire only after a complete one.
+// slowed returns how many times as long as usual the store takes for an operation of a process. Only the creates of
+// compactors are slowed. Slow listings would stop all timers: faults would interrupt nearly all of these listings,
+// and timers fire only after a complete one.
 func (w *world) slowed(p *process, verb string) int {
 	if w.cfg.Slowed > 0 && p.machine.kind == "compactor" && verb == "create" {
 		return w.cfg.Slowed

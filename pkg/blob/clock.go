@@ -12,8 +12,8 @@ type Clock interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// TimeOf returns the time of a store or, if the store has no clock, of the store that its method Unwrap returns. ok
-// is false if neither has a clock.
+// TimeOf returns the time of a store. If the store has no clock, TimeOf asks the store that its method Unwrap
+// returns, and so on. ok is false if none of these stores has a clock.
 func TimeOf(ctx context.Context, store Store) (now time.Time, ok bool, err error) {
 	for {
 		switch s := store.(type) {

@@ -154,7 +154,8 @@ func TestPinImagesWritesDigests(t *testing.T) {
 	}
 }
 
-// The example's worker image extends Servo's, and contains the programs of its commands.
+// The worker image of the example extends Servo's worker image, and contains the programs that the example's commands
+// call.
 func TestExampleImageContainsItsCommands(t *testing.T) {
 	text, err := os.ReadFile("../examples/weather/Dockerfile")
 	require.NoError(t, err)

@@ -21,8 +21,7 @@ var (
 	logMetric = "logging_googleapis_com:user_"
 )
 
-// served holds the series that /metrics returned. The key is the name of a series, and the value has one map of labels
-// for each of its lines.
+// served holds what /metrics returned: for each name of a metric, the labels of every line with this name.
 type served map[string][]map[string]string
 
 func serve(c *clustertest.Cluster) served {

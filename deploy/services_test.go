@@ -57,7 +57,7 @@ func TestSweeperIsBilledPerRequest(t *testing.T) {
 	}
 }
 
-// dynamic returns the dynamic block of a kind whose for_each uses a variable.
+// dynamic returns the body of the dynamic block of the given kind whose for_each uses the given variable.
 func dynamic(t *testing.T, body *hclsyntax.Body, kind, variable string) *hclsyntax.Body {
 	t.Helper()
 	for _, b := range body.Blocks {

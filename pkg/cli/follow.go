@@ -225,8 +225,8 @@ func (r *runner) begin(ctx context.Context, s *session) error {
 	return err
 }
 
-// onSignal requests cancellation at the first signal. It leaves immediately at the second
-// signal, or if the system asks the process to end.
+// At the first signal, onSignal requests the cancellation of the run. At the second signal, or if the operating
+// system asks the process to end, it calls leave, which ends the command without waiting for the run.
 func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, sig os.Signal, n int) {
 	r.mu.Lock()
 	s, runID := r.session, r.handle.RunID
@@ -247,7 +247,7 @@ func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, si
 	})
 }
 
-// leaving prints how to resume a run that the user left.
+// leaving prints how to resume the run if the user has ended the command before the run has ended.
 func (r *runner) leaving(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(context.Cause(ctx), errInterrupted) {
 		return err

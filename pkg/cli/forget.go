@@ -108,8 +108,8 @@ func (a *app) forget(ctx context.Context, keys []ids.AssetKey, f forgetFlags) er
 	})
 }
 
-// forgettable returns the rule that keeps the outputs of assets that the project does not declare. It returns an
-// error if the project declares one of the assets, or if a file with problems may declare one of them.
+// forgettable returns the retention rule for outputs of assets that the project does not declare. It returns an error
+// if the project declares one of the assets, or if a file with problems may declare one of them.
 func (a *app) forgettable(ctx context.Context, p *project.Project, keys []ids.AssetKey) (plan.Keep, error) {
 	r, err := project.LoadRetention(ctx, p.Root, a.projectOptions())
 	if err != nil {

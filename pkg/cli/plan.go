@@ -305,7 +305,7 @@ func (a *app) factsText(b *strings.Builder, r *planReport) {
 	}
 }
 
-// details describes a change on one line.
+// details returns the parts of a line that describes a change.
 func (c plannedChange) details() []string {
 	parts := []string{c.Kind}
 	columns := map[string][]string{}

@@ -252,7 +252,8 @@ func (a *app) deployLocal(
 	}
 }
 
-// warnOfEmptyRules warns of alert rules that the release leaves out.
+// warnOfEmptyRules warns of alert rules that the release leaves out, because the assets that they select are in files
+// with problems.
 func (a *app) warnOfEmptyRules(c *candidate) {
 	for i := range c.project.Alerts {
 		r := &c.project.Alerts[i]
@@ -262,7 +263,7 @@ func (a *app) warnOfEmptyRules(c *candidate) {
 	}
 }
 
-// deployment is the release that the runs of an explicit environment execute.
+// deployment is the release that runs execute in an environment with explicit deployments.
 type deployment struct {
 	sha     string
 	release *release.Release
@@ -270,7 +271,7 @@ type deployment struct {
 	project *project.Project
 }
 
-// deployedRelease reads the deployed release of an explicit environment, and reports how the files
+// deployedRelease reads the deployed release of an environment with explicit deployments, and reports how the files
 // of the folder differ from it.
 func (a *app) deployedRelease(ctx context.Context, settings *project.Project) (d *deployment, err error) {
 	parts, err := a.parts(ctx, settings)
@@ -297,8 +298,8 @@ func errNotDeployed(p *project.Project) error {
 		environmentName(p.Environment.Name), envFlag(p.Environment.Name))
 }
 
-// executableDeployment reads a release of an explicit environment. Workers can execute the release without the files of
-// this machine.
+// executableDeployment reads a release of an environment with explicit deployments. Workers can execute the release
+// without the files of this machine. If it has no archive of the project's files, the result is an error.
 func executableDeployment(ctx context.Context, store blob.Store, settings *project.Project, sha string) (*deployment, error) {
 	if sha == "" {
 		return nil, errNotDeployed(settings)

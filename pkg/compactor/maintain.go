@@ -18,8 +18,8 @@ const (
 	perAge = 3
 	// backlogEvery is the interval between maintenance rounds while each round leaves work for the next one.
 	backlogEvery = time.Second
-	// floorSteps limits how often the floor rises. Each time, it rises by at least Retention.Orphans divided by
-	// floorSteps.
+	// floorSteps limits how often the orphan floor rises. Each time, the floor rises by at least Retention.Orphans
+	// divided by floorSteps.
 	floorSteps = 10
 )
 
@@ -94,8 +94,8 @@ func (c *Compactor) pinned(ctx context.Context) (revisions map[int64]bool, curre
 	return revisions, true, nil
 }
 
-// Shrink collects like Maintain, but keeps few revisions. A process calls it before it ends, if it
-// is the only user of the domain. The caller limits its time by ctx. The next process does the remaining work.
+// Shrink collects like Maintain, but keeps fewer revisions. A process calls it before it ends, if it is the only user
+// of the domain. The caller limits its time by ctx. The next process does the remaining work.
 func (c *Compactor) Shrink(ctx context.Context) error {
 	select {
 	case c.maintenance.turn <- struct{}{}:

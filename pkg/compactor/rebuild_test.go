@@ -163,8 +163,9 @@ func TestRebuildFoldsReportsBeforeTimers(t *testing.T) {
 	w.verify()
 }
 
-// A timer ends a, so its reader b, with the rule all_done, runs without a. A rebuild folds timers last, so it adopts b
-// while a is still running. The row of b must still say that b has not read the older output of a.
+// A timer ends task a, so its reader b, with the rule all_done, runs without the output of a. A rebuild folds timers
+// last, so it adopts b while a is still running. The row of b must still say that b has not read the older output of
+// a.
 func TestI21RebuildKeepsReaderIncomplete(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
@@ -210,8 +211,9 @@ func TestI21RebuildKeepsReaderIncomplete(t *testing.T) {
 	w.verify()
 }
 
-// The notification of a report is lost, so a run is planned without the output. All clocks agree. A rebuild from the
-// bare ledger folds the report before the plan, but must not assume that the run has read the output.
+// The notification of a report is lost, so a later run is planned before the reported output is visible. All clocks
+// agree. A rebuild from the bare ledger folds the report before the plan, but must not assume that the run has read
+// the output.
 func TestI21BareRebuildKnowsEntriesOfPlan(t *testing.T) {
 	for name, lost := range map[string]bool{"lost notification": true, "folded in time": false} {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,7 @@ func chain(n int) []event.TaskDef {
 
 func key(i int) string { return string(rune('a' + i)) }
 
-// INV-5. A publish that fails does not change the deltas of the current manifest, because only these deltas contain
+// INV-5. A publish that fails must not change the deltas of the current manifest, because only these deltas contain
 // the rows that the failed publish would have dropped.
 func TestINV5FailedPublishDropsNoRows(t *testing.T) {
 	w := newWorld(t)

@@ -211,8 +211,8 @@ func (r round) established(read *reading) (caughtUp event.Time, complete string)
 	return r.listedAt, r.complete
 }
 
-// postpone marks each entry that contains TimerFired as a gap. If the entry is recorded as a dead
-// letter, it is read again instead.
+// postpone marks each entry that contains TimerFired as a gap. An entry that is recorded as a dead letter is not a
+// gap: postpone marks it to be read again by a later barrier.
 func (read *reading) postpone(recorded func(entry string) bool) {
 	for _, g := range read.decisions {
 		if recorded(g.Entry) {

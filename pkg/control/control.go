@@ -22,8 +22,8 @@ const (
 	PendingAge = 5 * time.Second
 	// TimerGrace is how late a timer may be before a sweep checks it.
 	TimerGrace = time.Minute
-	// maxSchedule is how far ahead a queue can schedule a task (30 days), minus a margin for clock differences. Timers
-	// further ahead use hops.
+	// maxSchedule is how far ahead a queue can schedule a task (30 days), minus a margin for clock differences. A timer
+	// that is further ahead is scheduled in hops: the queue calls earlier, and the timer is scheduled again.
 	maxSchedule = 30*24*time.Hour - time.Hour
 )
 

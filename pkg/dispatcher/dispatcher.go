@@ -402,8 +402,8 @@ func (d *Dispatcher) sealed(env *contract.Envelope) ([]byte, error) {
 	return body, nil
 }
 
-// admissionValid is how long after a delivery the worker may start the attempt without asking the dispatcher. The
-// answer of the dispatcher could take just as long to arrive.
+// admissionValid is how long after a delivery the worker may start the attempt without asking the dispatcher. This is
+// as safe as asking, because the dispatcher's answer could take just as long to arrive.
 const admissionValid = time.Second
 
 // prepare returns the envelope of a delivery. If the attempt is no longer the current one, wanted is false, and the

@@ -79,7 +79,7 @@ func RegisterControl(mux *http.ServeMux, find Finder) {
 }
 
 // HandOver executes the actions that a state calls for. It uses the state of the given revision, which another
-// process published, or of a later revision. With sweep, it calls [Dispatcher.Sweep] instead.
+// process published, or of a later revision. If sweep is set, HandOver calls [Dispatcher.Sweep] instead.
 //
 // A state shows what is pending, not what is new. An action that this process has just executed is still PENDING
 // until its acknowledgement is folded. HandOver skips such an action for as long as [Dispatcher.Reconcile] would skip

@@ -30,9 +30,9 @@ func newToken() string {
 	return base64.RawURLEncoding.EncodeToString(secret)
 }
 
-// openPatterns are the routes that need no token. The health routes reveal nothing about the state. A callback's URL is
-// signed, and the dispatcher verifies the signature before it reads anything. Every other request needs the token, even
-// if it has no route.
+// openPatterns are the routes that need neither the token nor a session. The health routes reveal nothing about the
+// state. A callback's URL is signed, and the dispatcher verifies the signature before it reads anything. Except for
+// [pagePatterns], every other request needs the token or the cookie of a session, even if it has no route.
 var openPatterns = []string{"GET /healthz", "GET /readyz", contract.CallbackPattern}
 
 // access decides which requests reach the routes of a stack.
@@ -43,7 +43,8 @@ type access struct {
 	browsers *browsers // nil: no page is served
 }
 
-// requireToken passes a request to the mux if it has the owner's token, the cookie of a session, or an open route.
+// requireToken passes a request to the mux if it has the owner's token or the cookie of a session, or if its route
+// needs neither.
 func requireToken(mux *http.ServeMux, token string, sessions *browsers) http.Handler {
 	return &access{mux: mux, token: sha256.Sum256([]byte(token)), uid: os.Getuid(), browsers: sessions}
 }

@@ -108,7 +108,7 @@ type Stack struct {
 	opts      Options
 	workspace *Workspace
 	lock      *lock
-	token     string // every request must contain it
+	token     string // see [requireToken]
 	browsers  *browsers
 	compactor *compactor.Compactor
 	appender  *ledger.Appender

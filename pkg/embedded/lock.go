@@ -114,9 +114,10 @@ func writePrivate(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// MakeFolder creates a state folder that only this user can enter. An existing folder keeps its mode, so that its owner
-// can let others read the state. But MakeFolder removes the write permission of other users, because they could replace
-// the state. In a new folder, a file .gitignore keeps the state and its signing keys out of commits.
+// MakeFolder creates a state folder that only this user can enter. An existing folder keeps its mode, so that the
+// user to whom it belongs can let others read the state. But MakeFolder removes the write permission of other users,
+// because they could replace the state. In a new folder, a file .gitignore keeps the state and its signing keys out
+// of commits.
 func MakeFolder(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // parent folders are the user's, not Servo's
 		return fmt.Errorf("make state folder: %w", err)

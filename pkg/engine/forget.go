@@ -56,7 +56,7 @@ func (e *Engine) Deployed(ctx context.Context) (sha string, keys []ids.AssetKey,
 }
 
 // Forget hides the outputs of assets that the deployed release does not have, so that the collector deletes them. It
-// returns the hidden outputs by asset. Outputs of later runs stay visible.
+// returns the hidden outputs by asset. Outputs of runs that are triggered later will be visible again.
 func (e *Engine) Forget(ctx context.Context, r ForgetRequest) ([]ForgottenAsset, error) {
 	keys := slices.Clone(r.Assets)
 	slices.SortFunc(keys, plan.CompareKeys)

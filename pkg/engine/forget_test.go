@@ -12,8 +12,8 @@ import (
 )
 
 // A person may confirm a command minutes after the comparison with the deployed release. If another release has been
-// deployed in the meantime, the command must not reach the ledger, because a rebuild without the recorded order would
-// obey it.
+// deployed in the meantime, the command must not reach the ledger, because a rebuild without the recorded order
+// accepts every such command.
 func TestForgetRejectsOtherReleaseBeforeAppend(t *testing.T) {
 	w := newFixture(t, false)
 	handle := w.run(request(asset("a")))

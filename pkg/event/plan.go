@@ -6,7 +6,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Limits of a run's plan, inline or by reference. They equal the limits of a domain.
+// Limits of a run's plan, inline or by reference. A domain has room for as many tasks and edges. Package plan creates
+// smaller plans only.
 const (
 	MaxPlanTasks = 1_000_000
 	MaxPlanEdges = 4_000_000

@@ -221,7 +221,7 @@ func (f *folder) judgeAgain(old *state.DeadlineMiss, item *event.JudgedDeadline)
 	put(f, f.st.DeadlineMisses, &row)
 }
 
-// meet ends a missed deadline.
+// meet closes the row of a missed deadline, and reports the recovery to the alert rules.
 func (f *folder) meet(row *state.DeadlineMiss) {
 	row.MetAt, row.More = f.st.FoldTime, 0
 	f.recovered(subjectAsset+row.AssetKey, row.AssetKey, []string{event.CauseDeadlineMissed}, row.Period)

@@ -19,7 +19,7 @@ func deployed(w *foldtest.World, release string) *event.ProjectDeployed {
 	}
 }
 
-// I-19.
+// Invariant I-19: a deployment changes no run.
 func TestI19DeploymentChangesNoRun(t *testing.T) {
 	w := foldtest.New(t)
 	first := w.RunWith(event.RunTriggered{Release: hash("1")}, foldtest.Task("a"), foldtest.Task("b", "a"))

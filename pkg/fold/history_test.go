@@ -40,8 +40,9 @@ func TestHistoryOfPublishedOutputs(t *testing.T) {
 	require.JSONEq(t, `[{"run": "`+first+`", "value": 1}, {"run": "`+second+`", "metric": "null_count of x", "value": 2}, {"run": "`+third+`", "value": 3}]`, row().Values)
 }
 
-// If a person marks an output as missing, the values that checks have measured in it are removed from every season.
-// If the mark is folded before the output, these values are never added.
+// If a person marks an output as missing, the values that checks have measured in it are removed from the history,
+// whatever their season (a day of the week) is. If the mark is folded before the output, these values are never
+// added.
 func TestHistoryForgetsHiddenOutputs(t *testing.T) {
 	results := func(p *event.TaskFinished, value int64) *event.TaskFinished {
 		p.CheckResults[0].Measured = &value

@@ -97,7 +97,7 @@ func ours(name string) bool {
 	return slices.Contains([]string{"pkg", "internal", "cmd", "tests", "ledger-schemas"}, strings.Split(name, "/")[0])
 }
 
-// place is where a package is on the map: the index of its row, and the imports that it may have.
+// place describes a package on the map: the index of its row, and the imports that it may have.
 type place struct {
 	row int
 	may []string

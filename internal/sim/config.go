@@ -19,7 +19,7 @@ type World struct {
 	Requests, Tasks int
 	// Minutes is the time after which faults stop.
 	Minutes int
-	// Spread: requests are spread over the whole time, and not only over its first half.
+	// Spread: requests are spread over the whole time until faults stop, and not only over its first half.
 	Spread bool
 	// PageSize is the number of objects in a page of a listing.
 	PageSize int

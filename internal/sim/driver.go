@@ -78,7 +78,7 @@ func (d *driver) after(wait time.Duration, proc *process, do func()) {
 	heap.Push(&d.events, &scheduled{d.now().Add(max(wait, 1)), d.seq, proc, do})
 }
 
-// park hands a call to the driver and waits for it. It returns the error of ctx, or errDead.
+// park passes a call to the driver and waits until the call is done. It returns the error of ctx, or errDead.
 func (d *driver) park(ctx context.Context, c *call) error {
 	if c.proc.isDead() {
 		return errDead

@@ -120,7 +120,7 @@ func (o *oracle) freshOf(f *followed, s *state.State, asset string) (map[string]
 	return fresh, nil
 }
 
-// met checks an asset whose deadline is over and was not missed: the asset must have an output.
+// met checks an asset that has met a deadline: the asset must have an output.
 func (o *oracle) met(f *followed, s *state.State, was, is *state.Promise) {
 	if was.DueAt == 0 || was.Version != is.Version || is.DueAt == was.DueAt && is.Period == was.Period {
 		return

@@ -37,8 +37,7 @@ var changesOfClocks = []time.Time{
 // epoch is when a bubble of testing/synctest begins.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// drawSchedules draws schedules in a third of the worlds. A third of these begin minutes before clocks
-// change.
+// drawSchedules draws schedules in a third of the worlds. A third of these begin a few minutes before clocks change.
 func (c *World) drawSchedules() {
 	defer c.drawDense()
 	defer c.drawBackfills()
@@ -57,8 +56,8 @@ func (c *World) drawSchedules() {
 	c.drawDays()
 }
 
-// drawDays lets a fifth of the worlds with schedules and faults begin minutes before clocks change, with two automators
-// and an outage of one to three days.
+// drawDays lets a fifth of the worlds with schedules and faults begin a few minutes before clocks change, with two
+// automators and an outage of one to three days.
 func (c *World) drawDays() {
 	r := random(c.Seed, "days", 0)
 	if c.Faults == (Faults{}) || r.IntN(5) > 0 {

@@ -72,8 +72,8 @@ func (c *World) drawLargeBackfills(r *rand.Rand) {
 }
 
 // drawClocks makes changes of clocks more likely in a world with schedules or backfills. The world gets two
-// automators. In two of three cases, it begins minutes before clocks change. If it has faults, it may have an outage
-// of days.
+// automators. In two of three cases, it begins a few minutes before clocks change. If it has faults, it may have an
+// outage of days.
 func (c *World) drawClocks() {
 	r := random(c.Seed, "clocks of slowed", 0)
 	c.Dispatchers = 2

@@ -188,7 +188,8 @@ func (s store) Head(ctx context.Context, key string) (blob.Object, error) {
 	})
 }
 
-// List is strongly consistent per page: a change between two pages is visible if its key sorts after the first page.
+// List is strongly consistent per page: a change between two pages is visible if its key sorts after the last key of
+// the first page.
 func (s store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
 	return func(yield func(blob.Object, error) bool) {
 		after := opts.StartAfter

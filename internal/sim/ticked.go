@@ -269,7 +269,8 @@ func (o *oracle) overlaps(f *followed, s *state.State) {
 	}
 }
 
-// waits reports whether one of the buffered requests of a schedule has a reason to wait. The others wait behind it.
+// waits reports whether one of the buffered requests of a schedule has a reason to wait. The other buffered requests
+// wait for that request.
 func waits(policy string, buffered []*state.RunRequest, active []activeTick) bool {
 	for _, a := range active {
 		earlier := func(r *state.RunRequest) bool { return a.tick < r.TickID }

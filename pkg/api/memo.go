@@ -95,7 +95,7 @@ func newJudged() *judged {
 	return &judged{assets: map[ids.AssetKey]*servov1.Asset{}, outputs: map[ids.AssetKey]string{}}
 }
 
-// reset discards the results of another moment. The caller holds the lock.
+// reset discards the results in m if they belong to another moment than at. The caller holds the lock.
 func (m *memo) reset(at moment) {
 	if m.at != at {
 		m.at, m.attention, m.attended, m.judged = at, nil, false, newJudged()

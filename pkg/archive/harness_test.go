@@ -49,7 +49,7 @@ type fixture struct {
 	clock  *still
 	source *ids.Source
 	hook   faultblob.Hook
-	// damaged contains the keys of objects that reads return modified.
+	// damaged contains the keys of the objects whose content is modified when it is read.
 	damaged map[string]bool
 	wrote   map[string][]byte // all entries by id
 }

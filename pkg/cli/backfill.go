@@ -137,7 +137,7 @@ func (a *app) backfillText(b *engine.Backfill) string {
 	return out.String()
 }
 
-// progressText counts the partitions of a backfill.
+// progressText describes the progress of a backfill in numbers of partitions.
 func progressText(b *engine.Backfill) string {
 	texts := []string{fmt.Sprintf("%s of %s done", view.Grouped(b.Done), plural(int(b.Partitions), "partition"))}
 	for _, c := range []struct {
@@ -158,7 +158,7 @@ func progressText(b *engine.Backfill) string {
 	return text
 }
 
-// inFlightText counts the tasks of the running chunks, or returns nil.
+// inFlightText describes how many tasks of the running chunks have ended. It returns nil if no chunk is running.
 func inFlightText(f *engine.InFlight) any {
 	if f == nil {
 		return nil

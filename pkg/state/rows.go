@@ -61,8 +61,8 @@ const (
 	DeadLetter EntryOutcome = "DEAD_LETTER"
 )
 
-// Entry is a row of ledger_entries: a processed group of an entry. A malformed line is a group of
-// its own, with its line number as the name.
+// Entry is a row of ledger_entries: a processed group of an entry. A malformed line is a group of its own, whose id
+// is the number of the line.
 type Entry struct {
 	Entry    string       `col:"entry,key"`
 	Group    string       `col:"group_id,key"`

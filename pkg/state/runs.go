@@ -45,8 +45,8 @@ type Run struct {
 	State        RunState `col:"state,dict"`
 	ErrorCode    string   `col:"error_code,null,dict"`
 	ErrorMessage string   `col:"error_message,null"`
-	// The requested assets and partitions: the first few as a JSON list, and the total number. Every change of the run
-	// writes this row, so the size of the row must not depend on the request.
+	// RootAssets and Partitions are JSON lists of the first requested assets and partitions. The totals count all that
+	// were requested. Every change of the run writes this row, so the size of the row must not depend on the request.
 	RootAssets      string `col:"root_assets,null"`
 	RootAssetsTotal int32  `col:"root_assets_total"`
 	Partitions      string `col:"partition_selection,null"`
@@ -72,8 +72,8 @@ type Run struct {
 	// run of the chain was planned.
 	InputsSeq int64      `col:"inputs_seq"`
 	InputsAt  event.Time `col:"inputs_at,null"`
-	// SLAAt is the time at which the run of a schedule exceeds its SLA. 0: there is no such time, or the miss was
-	// already reported.
+	// SLAAt is the time at which a run that a schedule started exceeds its SLA. 0: there is no such time, or the miss
+	// was already reported.
 	SLAAt event.Time `col:"sla_at,null"`
 
 	TasksTotal     int32 `col:"tasks_total"`

@@ -42,7 +42,7 @@ func New(d ids.Domain) *State {
 }
 
 // Copy returns a copy in constant time, without the record of changes. Neither state sees later
-// changes of the other. Copying counts as writing: only one goroutine may do it at a time.
+// changes of the other. Copy also writes to s: while it runs, no other goroutine may use s.
 func (s *State) Copy() *State {
 	c := &State{
 		Domain: s.Domain, FoldSeq: s.FoldSeq, FoldTime: s.FoldTime,
@@ -78,7 +78,7 @@ func (s *State) Changed() *Rows { return s.rows(store.changes) }
 func (s *State) All() *Rows { return s.rows(store.list) }
 
 // Load applies stored rows, including tombstones, without recording them as changes. If the state already has a row
-// with the same key, the loaded row must be newer.
+// with the same key, the loaded row must not be older.
 func (s *State) Load(rows *Rows) {
 	for i, list := range rows.lists {
 		s.stores[i].load(list)

@@ -34,8 +34,9 @@ func TestChangedSinceDrainIncludesTombstones(t *testing.T) {
 	require.Equal(t, 2, s.Runs.Len())
 }
 
-// A report that arrives half an hour late ends a run, with a time in the past. The base at the cutoff does not
-// contain this change of the run's row, so the row must stay in the live state.
+// A late report ends a run at a time in the past, so the run is closed at the time of the cutoff. If the report was
+// folded after the sequence number of the cutoff, the row has changed since the cutoff and must stay in the live
+// state.
 func TestEvictKeepsRowsChangedAfterCut(t *testing.T) {
 	ended := run("r", 5)
 	ended.State, ended.CompletedAt = state.RunFailed, event.At(time.Unix(1_000, 0))

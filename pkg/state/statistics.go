@@ -50,8 +50,8 @@ func (r *AssetStatistics) Add(s Sample) {
 	}
 }
 
-// addPartitions adds the number of partitions of the next attempt. Most assets have no batches, and therefore no such
-// list.
+// addPartitions adds the number of partitions of the next attempt. Most assets have no batches: for these, the list
+// stays empty.
 func (r *AssetStatistics) addPartitions(n int64) {
 	if r.Partitions == "" {
 		if n == 1 {

@@ -75,7 +75,7 @@ type Result struct {
 	Full bool `json:"full"`
 	// Domains is the number of due domains or, in a full sweep, of all domains.
 	Domains int `json:"domains"`
-	// Folded is the number of ledger groups that had not been announced.
+	// Folded is the number of ledger groups that the sweep folded, because no process had announced them.
 	Folded int `json:"folded"`
 	Failed int `json:"failed"`
 	// Missed is the number of domains that were not reached before the sweep ended.
@@ -198,7 +198,7 @@ func (s *Sweeper) sweep(ctx context.Context, t *target) (folded int, empty bool,
 			slog.String("domain", t.domain.String()), slog.Int("groups", result.Folded))
 	}
 	attended := result.ReleasedThrough
-	if empty { // no revision of an empty domain tells which wakeups may be deleted
+	if empty { // an empty domain has no revision that releases wakeups
 		attended = event.At(s.Clock.Now().Add(-strayAge))
 	} else if err := s.Repair(ctx, t.domain, result.Revision); err != nil {
 		return result.Folded, false, err

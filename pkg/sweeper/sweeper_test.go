@@ -61,7 +61,7 @@ type fixture struct {
 	folded     map[ids.Domain]int
 	compacting map[ids.Domain]error
 	repairing  map[ids.Domain]error
-	// attended contains other values for the compactor's Result.ReleasedThrough. empty contains the domains without a
+	// attended overrides the compactor's Result.ReleasedThrough for some domains. empty contains the domains without a
 	// state.
 	attended map[ids.Domain]event.Time
 	empty    map[ids.Domain]bool

@@ -70,7 +70,8 @@ func (t *Table[R]) Diff(want, got []*R) iter.Seq[string] {
 	}
 }
 
-// diffNext compares the first rows of two sorted lists and returns the remaining rows.
+// diffNext compares the first rows of two sorted lists. It returns a line that describes the difference, or "" if the
+// rows are equal, and the rows that remain to be compared.
 func (t *Table[R]) diffNext(a, b []*R) (line string, restA, restB []*R) {
 	var order int
 	switch {

@@ -36,8 +36,8 @@ func (t *Table[R]) Merge(files ...[]*R) ([]*R, error) {
 	return lists[0], nil
 }
 
-// Without returns the rows whose keys do not occur in others. If none of the keys occurs there, it returns the slice
-// rows itself.
+// Without returns the rows whose keys do not occur in others. If no key of rows occurs in others, it returns the
+// slice rows itself.
 func (t *Table[R]) Without(rows, others []*R) []*R {
 	if len(rows) == 0 || len(others) == 0 {
 		return rows

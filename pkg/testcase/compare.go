@@ -124,8 +124,8 @@ func (c *comparer) nearlyEqual(expected, actual [][]Field, missing, unexpected [
 	return missing, unexpected
 }
 
-// pair finds, for each missing row, the unexpected row with the most equal fields, and adds these pairs to d.Changed.
-// It returns the positions of the remaining rows.
+// pair finds, for each missing row, the unexpected row that has the most fields in common with it, and adds the two
+// to d.Changed. It returns the positions of the rows without a counterpart.
 func (c *comparer) pair(d *Diff, expected, actual [][]Field, missing, unexpected []int) (stillMissing, stillUnexpected []int) {
 	only := len(missing) == 1 && len(unexpected) == 1
 	missing = slices.DeleteFunc(missing, func(i int) bool {

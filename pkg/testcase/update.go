@@ -63,7 +63,7 @@ var (
 	keywords = regexp.MustCompile(`(?i)^(null|true|false|yes|no|on|off|y|n)$`)
 )
 
-// yaml returns the field as YAML that a test file can contain: the test then expects the same value.
+// yaml returns the field as YAML for a test file. The test reads the same value from this YAML.
 func (f Field) yaml(kind string) string {
 	switch number := kind == "DOUBLE" || kind == "FLOAT" || strings.HasPrefix(kind, "DECIMAL") || strings.HasSuffix(kind, "INT") || kind == "INTEGER"; {
 	case f.Null:

@@ -39,7 +39,7 @@ type fixture struct {
 	tiers     *tiers.Tiers
 }
 
-// now is the clock of a fixture. Nothing sleeps.
+// now is the clock of a fixture. Its Sleep returns immediately.
 type now func() time.Time
 
 func (n now) Now() time.Time                             { return n() }

@@ -65,7 +65,7 @@ func (cfg *Config) moveToHistory(
 	return indexes, made, nil
 }
 
-// dropExpired returns, for each table with expired segments, its other segments.
+// dropExpired returns, for each table with expired segments, the segments that have not expired.
 func (cfg *Config) dropExpired(ctx context.Context, m *manifest.Manifest, from string) (map[string][]manifest.File, error) {
 	left := map[string][]manifest.File{}
 	for _, table := range slices.Sorted(maps.Keys(m.History)) {
@@ -84,8 +84,9 @@ func (cfg *Config) dropExpired(ctx context.Context, m *manifest.Manifest, from s
 	return left, nil
 }
 
-// extend stores a file as a segment after the known segments of its table, and returns the known segments that are
-// not merged with it. Small segments at the end are merged with the file, unless one of them is damaged.
+// extend stores a file as a new segment after the known segments of its table. It merges small segments at the end
+// into the new segment, unless one of them is damaged. It returns the known segments that it has not merged, and the
+// new one.
 func (cfg *Config) extend(
 	ctx context.Context, f snapshot.File, known []manifest.File, from string,
 ) (kept []manifest.File, segment manifest.File, err error) {

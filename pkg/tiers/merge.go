@@ -34,7 +34,7 @@ type merged struct {
 
 	rows *state.Rows // the rows of an L0 delta, if they are few enough to be cached
 
-	// The history cutoff of a base, and the new indexes of history. They are set only for a base.
+	// The history cutoff and the new indexes of history. They are set only if the result is a base.
 	cutoff  state.Cutoff
 	history map[string]manifest.File
 	files   []manifest.File // the new files of history
@@ -128,7 +128,7 @@ func (r *merge) ready(m *manifest.Manifest) bool {
 		!manifest.NamedFrom(m.OrphanFloor, slices.Concat(result.Files, result.files)) {
 		return false
 	}
-	if r.tier == manifest.TierBase { // another base may have moved rows to history
+	if r.tier == manifest.TierBase { // a base of another merge may have moved other rows to history
 		return m.BaseSnapshot.ID == r.source.BaseSnapshot.ID && r.through() <= m.Revision
 	}
 	// During the merge, a base may have replaced the older parts.

@@ -17,7 +17,7 @@ func at(id string, revision int64) manifest.Delta {
 	return d
 }
 
-// of returns a manifest with a base of revision 2 and later deltas in L1 and L0.
+// of returns a manifest with a base of revision 2 and the given later deltas.
 func of(l1, l0 []manifest.Delta) *manifest.Manifest {
 	return &manifest.Manifest{
 		Timeline: "t", Revision: 9, BaseSnapshot: manifest.BaseSnapshot{ID: "base", Revision: 2}, L1: l1, L0: l0,

@@ -15,8 +15,8 @@ const partitions = "partition_status"
 // with the last sorted runs that are not much larger, unless one of these has a damaged file. It returns the files of
 // all sorted runs, and the files that it has created.
 //
-// A merged sorted run is at least 1.5 times as large as each of its parts, so a row is rewritten a logarithmic number
-// of times. Unless a file is damaged, each sorted run is more than twice as large as all sorted runs after it
+// The result of a merge is at least 1.5 times as large as each merged sorted run, so a row is rewritten a logarithmic
+// number of times. Unless a file is damaged, each sorted run is more than twice as large as all sorted runs after it
 // together. So superseded versions take less space than the largest run.
 func (cfg *Config) page(ctx context.Context, m *manifest.Manifest, rows []*state.Partition) (files, made []manifest.File, err error) {
 	var known []manifest.File

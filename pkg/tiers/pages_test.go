@@ -83,7 +83,7 @@ func TestI20OldPartitionsAreInHistoryOnly(t *testing.T) {
 	require.LessOrEqual(t, f.manifest.History["partition_status"].Rows, int64(8), "superseded versions are merged away")
 }
 
-// Each file has at most MaxSegment rows, and a look-up opens one file of each sorted run.
+// Each file has at most MaxSegment rows, and a look-up opens at most one file of each sorted run.
 func TestPartitionsInSeveralFiles(t *testing.T) {
 	options := eager
 	options.MaxSegment = 2
@@ -116,8 +116,8 @@ func TestPartitionsInSeveralFiles(t *testing.T) {
 	f.verify()
 }
 
-// A row must stay in the live state while an earlier run may still report. If the row left the live state, the late
-// report would replace it.
+// A row must stay in the live state while an earlier run may still report. If the row moved to history, the fold
+// could not compare it with the late report, and the older output would replace it.
 func TestI20PartitionStaysWhileEarlierTaskRuns(t *testing.T) {
 	f := newFixture(t, eager)
 	early := f.run(foldtest.Task("x"))

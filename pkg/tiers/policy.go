@@ -109,9 +109,9 @@ func inlineBytes(deltas []manifest.Delta) int64 {
 // firstInline returns the first sequence of adjacent inline deltas. A merge must not skip a delta between its parts,
 // because its result takes one position in the list, and newer rows must stay newer.
 //
-// The newest delta of a manifest stays inline if it is small. A row that changes with each publish, as the row of a
-// run does, is only in the newest delta ([Tiers.dropOverwritten]). A merge would write this row to a file, although
-// the next publish overwrites it.
+// The newest delta of a manifest stays inline if it is small. Some rows, such as the row of a run, change with each
+// publish. Such a row is only in the newest delta (see [Tiers.dropOverwritten]). A merge would write this row to a
+// file, although the next publish overwrites the row.
 func firstInline(l0 []manifest.Delta) []manifest.Delta {
 	l0 = l0[slices.IndexFunc(l0, manifest.Delta.IsInline):]
 	if end := slices.IndexFunc(l0, func(d manifest.Delta) bool { return !d.IsInline() }); end >= 0 {
@@ -123,8 +123,8 @@ func firstInline(l0 []manifest.Delta) []manifest.Delta {
 	return l0
 }
 
-// intoL1 returns the deltas to merge into one L1 delta. These are the deltas in l0, and the last deltas in l1 if at
-// least fanIn of them are not larger than everything after them.
+// intoL1 returns the deltas to merge into one L1 delta. These are the deltas in l0. The last deltas in l1 are
+// included if at least fanIn of them are not larger than everything after them together.
 func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
 	size := int64(0)
 	for _, d := range l0 {

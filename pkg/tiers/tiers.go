@@ -119,7 +119,7 @@ func (t *Tiers) Follow(m *manifest.Manifest, descends bool) {
 // Change contains the rows that a publish changes, which are stored as a delta.
 type Change struct {
 	Delta manifest.Delta
-	// Encoding is how long the encoding of files took.
+	// Encoding is how long it took to encode files. It is 0 if the delta is inline.
 	Encoding time.Duration
 
 	rows   *state.Rows

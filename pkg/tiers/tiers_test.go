@@ -73,7 +73,7 @@ func TestInlineDeltaDoesNotBlockMerge(t *testing.T) {
 func TestBaseReplacesLostDelta(t *testing.T) {
 	f := newFixture(t, tiers.Options{MaxDeltas: 4, MaxInline: -1})
 	f.run(foldtest.Task("a"))
-	f.open() // now the state is in memory, but the row cache is empty
+	f.open() // loads the state into memory, with an empty row cache
 	lost := f.manifest.L0[0].Files[0].Key
 	require.NoError(t, f.blobs.Delete(t.Context(), lost))
 	reads := f.counts(func(op faultblob.Op, key string) bool { return op == faultblob.Get && key == lost })

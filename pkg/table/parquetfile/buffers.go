@@ -30,7 +30,7 @@ var unused = sync.Pool{New: func() any { return new(scratch) }}
 
 // release makes the memory available to later calls.
 func (m *scratch) release() {
-	clear(m.values[:cap(m.values)]) // they refer to the rows
+	clear(m.values[:cap(m.values)]) // the values would keep the decoded rows in memory
 	m.cells.last, m.cells.known = "", nil
 	unused.Put(m)
 }

@@ -58,7 +58,7 @@ type decoder struct {
 	reader *file.Reader
 	add    func() reflect.Value
 	rows   int64
-	// The field values holds the rows of the current row group.
+	// The scratch memory also holds the rows of the current row group, in its field values.
 	*scratch
 	// within contains the ranges of rows of a row group to read. If it is nil, all rows are read.
 	within []table.Range
@@ -196,7 +196,8 @@ func (d *decoder) readColumn(in file.ColumnChunkReader, c *table.Column, count i
 	return nil
 }
 
-// readWithin does the work of readColumn if d.within is set. It reads no cell after the last of these rows.
+// readWithin does the work of readColumn if d.within is set. It sets the field only in the rows of these ranges, and
+// reads no cell after the last of them.
 func (d *decoder) readWithin(in file.ColumnChunkReader, c *table.Column) error {
 	done, row := 0, 0 // the number of cells that were read, and of rows whose field was set
 	for _, r := range d.within {
@@ -337,7 +338,7 @@ func (b *cells) set(field reflect.Value, i int) error {
 }
 
 // text returns a copy of a value in the page. It reuses the copy of the previous value and, in a dictionary column,
-// the copies of earlier values, because runs and states repeat often.
+// the copies of earlier values, because values such as run ids and states repeat often.
 func (b *cells) text(value []byte) (string, error) {
 	if string(value) == b.last {
 		return b.last, nil

@@ -247,7 +247,7 @@ func (w *writer) footer(form *layout, groups, rows int) {
 	t.buf = append(t.buf, w.meta.buf...)
 	t.binary(6, createdBy)
 	t.list(7, thriftStruct, len(form.columns))
-	for range form.columns { // texts are ordered by byte, numbers by value
+	for range form.columns { // column orders: texts by byte, numbers by value
 		outer := t.open()
 		t.end(t.begin(1))
 		t.end(outer)

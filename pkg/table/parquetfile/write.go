@@ -19,12 +19,12 @@ import (
 const (
 	// pageBytes is the size at which Arrow's writer ends a page of text.
 	pageBytes = 1 << 20
-	// boundBytes is the maximum length of a text whose bounds this writer stores.
+	// boundBytes is the maximum length of a text that this writer stores as a bound of a column.
 	boundBytes = 1 << 10
 	// keptBytes is the maximum size of a file whose buffers are reused.
 	keptBytes = 1 << 20
-	// smallPage is the maximum size of a page whose compressed form is kept. If the next small page is equal, it need
-	// not be compressed again.
+	// smallPage is the maximum size of a page whose compressed form is kept. If the next small page has the same
+	// content, it need not be compressed again.
 	smallPage = 32
 )
 

@@ -43,7 +43,7 @@ func New(provider oteltrace.TracerProvider, end func(context.Context) error) *Tr
 	return &Tracer{provider.Tracer("github.com/servo-orchestration/servo"), end}
 }
 
-// On reports whether the tracer creates spans. If it does not, callers can skip work that only spans need.
+// On reports whether the tracer creates spans. If it creates none, callers can skip work that is done only for spans.
 func (t *Tracer) On() bool { return t != nil }
 
 // Close sends the queued spans and ends the tracer. It returns early when ctx ends.

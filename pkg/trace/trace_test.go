@@ -127,7 +127,7 @@ func TestProcessesSampleTheSameRuns(t *testing.T) {
 	one, ofOne := recorded(t, 0.5)
 	other, ofOther := recorded(t, 0.5)
 	now := clock.System{}.Now()
-	source := ids.NewSource(func() time.Time { // each id is from another millisecond
+	source := ids.NewSource(func() time.Time { // the ids are from different milliseconds
 		now = now.Add(time.Millisecond)
 		return now
 	}, nil)

@@ -56,8 +56,8 @@ func TestPageLoadsOnlyFilesThatExist(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, ask("/assets/../index.html").Code)
 }
 
-// The page must show its header before its main script runs. The header needs only the small script that sets the
-// theme.
+// The page must show its header before its main script runs. Before the header, only the small script that sets the
+// theme may run.
 func TestPageShowsSomethingBeforeItsScript(t *testing.T) {
 	page := ask("/w/acme/prod/").Body.String()
 	require.Regexp(t, `<head>\s*<script type="module" async blocking="render" [^>]*src="/assets/early-`, page)

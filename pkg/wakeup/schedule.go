@@ -23,11 +23,11 @@ const (
 	// maxAhead is how far in the future a wakeup may be. If work is due later than that, the sweep at this wakeup
 	// creates another one.
 	maxAhead = 30 * 24 * time.Hour
-	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If it is further ahead, wakeups
-	// beyond this limit are not released when the sweeper finds them. A later sweep releases them.
+	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If it is further ahead, the
+	// sweep does not release the wakeups beyond this limit that it finds. A later sweep releases them.
 	maxSweeperAhead = 15 * time.Minute
-	// A wakeup is assumed to be lost if its minute is more than expiry ago, because a sweep would have replaced it by
-	// then. If it still exists, because no sweeps run, a second wakeup is harmless.
+	// expiry is the age above which a wakeup is assumed to be lost: a sweep would have replaced it by then. If the
+	// wakeup still exists, because no sweeps run, a second wakeup is harmless.
 	expiry = time.Hour
 )
 
@@ -39,9 +39,9 @@ type Swept struct {
 	Soon bool
 }
 
-// After returns the [Swept] for the publish after a sweep. through is the minute up to which the sweep has found
-// wakeups. found means that the sweep has found something to repair. In this case, or if work is overdue, Soon is
-// set, so that another sweep follows within a minute.
+// After returns the [Swept] for the publish at the end of a sweep. through is the minute up to which the sweep has
+// found wakeups. found means that the sweep has found something to repair. If found is set or work is overdue, After
+// sets Soon, so that another sweep follows within a minute.
 func After(st *state.State, now, through event.Time, found bool) Swept {
 	return Swept{
 		Through: Minute(min(through, now.Add(maxSweeperAhead))),

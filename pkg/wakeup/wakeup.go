@@ -27,7 +27,7 @@ const (
 	layout = "20060102T1504"
 )
 
-// Wakeup means that a domain needs a sweep at a minute or later.
+// Wakeup means that a domain needs a sweep as soon as a minute has begun.
 type Wakeup struct {
 	At     event.Time // a whole minute
 	Domain ids.Domain

@@ -18,7 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// long sets a task timeout that is longer than a delivery waits.
+// long sets a task timeout that exceeds the time for which a delivery waits.
 func long(e *contract.Envelope) { e.TimeoutSec = int32(longTimeout / time.Second) }
 
 func TestLongTaskIsAnsweredAfterStartAndRunsOnce(t *testing.T) {
@@ -83,8 +83,9 @@ func TestBackgroundTaskReportsItsEnd(t *testing.T) {
 	require.Equal(t, "hello\n", w.read(end.Output.URI+"x"))
 }
 
-// If the delivery has already been answered, the worker retries the report of the end while its URL is valid. If a
-// delivery is still waiting, the worker retries for an hour. After that, the queue redelivers.
+// If the delivery has already been answered, the worker retries the report of the end as long as the report's URL is
+// valid. If a delivery is still waiting, the worker retries for an hour. Then it answers the delivery with an error,
+// so that the queue redelivers the task.
 func TestBackgroundEndIsRetriedWhileURLIsValid(t *testing.T) {
 	const tries = 400 // the tries are half a minute apart, so they take more than an hour
 	for name, c := range map[string]struct {

@@ -130,8 +130,8 @@ func (a *attempt) showLog() {
 func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
 
 // run executes the attempt from the report of its start to the report of its end, and returns the answer for the queue.
-// ctx ends, with a cause, when the execution must stop. Reports can still be sent then, because they use the context
-// job.life.
+// ctx ends, with a cause, when the execution must stop. The worker can still send reports after that, because they
+// use the context job.life.
 func (a *attempt) run(ctx context.Context) answer {
 	defer a.freeSlot()
 	a.startedAt = a.now()
@@ -229,7 +229,7 @@ func (a *attempt) reportStart(ctx context.Context, until event.Time) (status int
 }
 
 // reportLateStart reports the start of an attempt that was admitted with its delivery and runs longer than lateStart.
-// If an attempt ends earlier, the report of its end contains the time of its start.
+// For an attempt that ends earlier, the report of the end is enough: it contains the time of the start.
 func (a *attempt) reportLateStart(ctx context.Context) {
 	if a.w.cfg.Clock.Sleep(ctx, lateStart) == nil && a.reporting.CompareAndSwap(false, true) {
 		a.beat(ctx)
@@ -411,8 +411,8 @@ func (a *attempt) folder(name string) (string, error) {
 // that cannot be stored does not fail the task.
 func (a *attempt) saveLog(err error) (wait func()) {
 	a.parts.end()
-	// Each stream was masked as it arrived, because omitting the middle may cut a secret in two.
-	// This second pass masks secrets whose parts came from two streams.
+	// The log may omit its middle, and so cut a secret in two. Therefore, each stream was masked as it arrived. This
+	// second pass masks secrets whose parts came from two streams.
 	text := a.mask.Bytes(a.output.bytes())
 	if len(text) == 0 {
 		a.dropAllParts()
@@ -468,7 +468,7 @@ func (a *attempt) dropAllParts() {
 // waitForLog waits until the log is stored.
 func (a *attempt) waitForLog(ctx context.Context, saved func()) {
 	if errors.Is(context.Cause(ctx), errInterrupted) {
-		a.cleanups = append(a.cleanups, saved) // a worker that is closing may have time only for the report
+		a.cleanups = append(a.cleanups, saved) // a worker that is closing may have no time left after the report
 		return
 	}
 	saved()
@@ -532,8 +532,8 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	return http.StatusInternalServerError
 }
 
-// errorOnly returns a report of a failure without details, results and log. Without this report, the control plane
-// would treat the attempt as lost, and repeat it.
+// errorOnly returns a copy of a report of a failure that omits the details, the results of checks and the log. If the
+// control plane accepted no report, it would treat the attempt as lost, and repeat it.
 func errorOnly(f *contract.Finished) *contract.Finished {
 	return &contract.Finished{
 		AttemptID: f.AttemptID, WorkerID: f.WorkerID, Outcome: f.Outcome, StartedAt: f.StartedAt, CompletedAt: f.CompletedAt,
@@ -544,8 +544,8 @@ func errorOnly(f *contract.Finished) *contract.Finished {
 	}
 }
 
-// reportEnd reports the end, and retries while its URL is valid. If the queue can still redeliver the task, reportEnd
-// stops at the deadline.
+// reportEnd reports the end, and retries as long as the URL of the report is valid. If the queue can still redeliver
+// the task, reportEnd stops at the deadline.
 func (a *attempt) reportEnd(f *contract.Finished, deadline event.Time) (status int, err error) {
 	switch expires := contract.CallbackExpiry(a.calls.url(contract.VerbFinished)); {
 	case expires == 0:

@@ -48,7 +48,8 @@ func partitionVariable(w *plan.Work, dimension string) string {
 	return dimension
 }
 
-// setPartitions returns the statement that sets the variable of a dimension. Without a batch, cells has one partition.
+// setPartitions returns the statement that sets the variable of a dimension. Without a batch, cells contains one
+// partition.
 func setPartitions(w *plan.Work, dimension string, cells ...ids.Partition) (string, error) {
 	if w.Batch {
 		return keysVariable(w.Dimensions, dimension, cells)

@@ -60,7 +60,7 @@ func TestCommandWritesOutsideOfBatch(t *testing.T) {
 	}
 }
 
-// This test fails if a command that skips a partition by mistake replaces that partition with an empty output.
+// A command that skips a partition by mistake must not replace the output of this partition with an empty one.
 func TestCommandMustCreateFolderOfEachPartition(t *testing.T) {
 	t.Parallel()
 	const key = "raw/days"

@@ -30,8 +30,8 @@ type Binding struct {
 	Scratch, State string
 	// Assets are all assets of the project. Bind omits broken assets, and assets that depend on them.
 	Assets []plan.Asset
-	// Outputs returns the Parquet files of the newest output of an asset. If all is set, it returns those of all visible
-	// outputs. It returns nothing if the asset has no known output.
+	// Outputs returns the Parquet files of the newest output of an asset. If all is set, it returns the files of all
+	// visible outputs. It returns no files if the asset has no known output.
 	Outputs func(ctx context.Context, asset ids.AssetKey, all bool) ([]string, error)
 }
 
@@ -136,7 +136,7 @@ type binder struct {
 	queries    map[ids.AssetKey]*resolvedQuery
 	read       map[string]bool       // the tables that queries read
 	known      map[string]*schema    // the schemas by "namespace.name"
-	isExternal map[ids.AssetKey]bool // the assets whose columns come from outputs, because their queries use extensions
+	isExternal map[ids.AssetKey]bool // the assets whose queries use extensions, so their columns come from outputs
 	files      int                   // the number of files that have been written
 	result     *Bound
 }
@@ -145,7 +145,7 @@ type binder struct {
 type schema struct {
 	asset *plan.Asset
 	// made means that the columns come from an output instead of a query. all means that the columns of every visible
-	// output were read, not only those of the newest one.
+	// output were read, and not only the columns of the newest output.
 	made, all bool
 }
 
@@ -300,8 +300,8 @@ func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset fun
 	return unset, nil
 }
 
-// widen reads the columns of all outputs of each partitioned input for which only the newest output was read so far.
-// It reports whether the query reads such inputs.
+// widen looks for partitioned inputs of the query of which only the newest output was read so far. It reads the
+// columns of all outputs of these inputs, and reports whether it has found any.
 func (b *binder) widen(ctx context.Context, query *resolvedQuery) (changed bool) {
 	for _, table := range query.tables {
 		if s := b.known[table]; s != nil && s.made && !s.all && s.asset.Partitions != nil {
@@ -368,7 +368,8 @@ func (b *binder) define(ctx context.Context, s *schema, columns []resultColumn) 
 	return nil
 }
 
-// report adds an error of a query to the problems, if the error would occur in a run for every partition.
+// report adds an error of a query to the problems. It omits an error that might not occur in a run, or only for some
+// partitions.
 func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	e, ok := asQueryError(err, s.text)
 	if !ok {

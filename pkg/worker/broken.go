@@ -18,7 +18,7 @@ func (a *attempt) brokenInput(ctx context.Context, inputs []input, err error) er
 		for _, p := range inputs[i].parts {
 			for k, file := range p.marker.Files {
 				if !isParquet(file.Name) || k >= len(p.paths) {
-					continue // the query read a merged file instead
+					continue // the query did not read this file: it read a merged file
 				}
 				if problem := a.readWhole(ctx, p.paths[k]); problem != nil {
 					return permanent(CodeInvalidInput, "input file %s of %s cannot be read: %s: fix the asset that writes it, and run it again",

@@ -49,7 +49,7 @@ func (r *checkRun) drift(ctx context.Context, c *quality.Check) (event.CheckResu
 		return data, err
 	}, func(err error) bool { return errors.Is(err, blob.ErrNotFound) })
 	switch {
-	case errors.Is(err, blob.ErrNotFound): // collected since the run was planned
+	case errors.Is(err, blob.ErrNotFound): // the earlier output was deleted after the run was planned
 		return c.JudgeDrift(true, false, nil, nil), nil
 	case err != nil:
 		return event.CheckResult{}, fail(CodeStore, CategoryInfrastructure, fmt.Errorf("read %s: %w", key, err))

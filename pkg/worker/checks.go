@@ -62,8 +62,8 @@ type checkRun struct {
 	final map[string]bool
 }
 
-// audit runs the checks of a phase and adds their results to the results of the attempt. It returns an error if they
-// fail the task. The parameter only lists the names of the checks to run; nil means all checks.
+// audit runs the checks of a phase and adds their results to the results of the attempt. It returns an error if the
+// results fail the task. The parameter only lists the names of the checks to run; nil means all checks.
 func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string) error {
 	before, final := len(a.checkResults), map[string]bool{}
 	if err := a.runChecks(ctx, t, phase, inputs, made, only, final); err != nil {
@@ -414,8 +414,9 @@ func (a *attempt) storeSample(ctx context.Context, name, file string) string {
 }
 
 // gate returns an error if results fail the task. A failed or broken check of severity CRITICAL fails the task. A
-// broken check of severity ERROR fails it only if a retry may repair the check and another attempt is left. Unless
-// final contains all broken checks, the error is retryable.
+// broken check of severity ERROR fails it only if a retry may repair the check and another attempt is left. The error
+// is retryable if no check has failed, and a retry may repair one of the broken checks: a check that final does not
+// contain.
 func (a *attempt) gate(results []event.CheckResult, final map[string]bool) error {
 	var failed, broken []string
 	retryable := false

@@ -24,7 +24,7 @@ import (
 
 // executeCommand runs the task's command. The files in its output folder are the task's output.
 func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
-	secrets, err := a.findSecrets(ctx, t) // this comes first: if a secret is missing, all other work is wasted
+	secrets, err := a.findSecrets(ctx, t) // resolve secrets first: if one is missing, all other work is wasted
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,8 @@ func (a *attempt) execute(ctx context.Context, cmd *exec.Cmd) error {
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	a.showLog()
 	a.storeParts()
-	// The tag contains the folder of this execution, because another process may execute the same attempt.
+	// The variable that tags the processes contains the folder of this execution, because another worker may execute the
+	// same attempt on this machine.
 	p, err := a.w.launch(cmd, "SERVO_OUTPUT="+a.dir+string(filepath.Separator))
 	if err != nil {
 		return launchFailure(cmd.Path, err)

@@ -350,7 +350,7 @@ func TestProcessLeftByCommandIsKilled(t *testing.T) {
 	pipe, err := os.Open(fifo)
 	require.NoError(t, err)
 	defer pipe.Close()
-	said, err := io.ReadAll(pipe) // the read ends when the process sleep has ended
+	said, err := io.ReadAll(pipe) // the read ends when `sleep` has ended
 	require.NoError(t, err)
 	require.Equal(t, "ok\n", string(said))
 	require.Equal(t, http.StatusOK, <-answer)

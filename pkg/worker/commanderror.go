@@ -89,7 +89,7 @@ func readCommandError(path string) (*commandError, error) {
 	if len(data) > maxErrorFile {
 		return nil, fmt.Errorf("it has more than %d bytes", maxErrorFile)
 	}
-	// Replace the bytes before checking lengths: a report with such bytes would be longer than the details checked here.
+	// Replace invalid UTF-8 before the lengths are checked: the report would replace it by longer text.
 	data = bytes.ToValidUTF8(data, []byte("\uFFFD"))
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil //nolint:nilnil // the command created the file and wrote nothing

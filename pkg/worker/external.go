@@ -144,9 +144,11 @@ func (w *Worker) builtinFunctions(ctx context.Context, d *database) (map[string]
 	return names, err
 }
 
-// loadExtensions loads files of extensions, and returns the names of the functions that they add to those in builtin.
+// loadExtensions loads files of extensions. It returns the names of the functions that the extensions add to those in
+// builtin, except the allowed ones.
 func (d *database) loadExtensions(ctx context.Context, external []plan.External, files []string, builtin map[string]bool) (added []string, err error) {
-	if _, err := d.exec(ctx, "SET allow_persistent_secrets = false"); err != nil { // these are secrets of the worker's user
+	// Persistent secrets belong to the user of the worker, so a query must not use them.
+	if _, err := d.exec(ctx, "SET allow_persistent_secrets = false"); err != nil {
 		return nil, sqlFailure(fmt.Errorf("prepare the query: %w", err))
 	}
 	for i, file := range files {

@@ -21,7 +21,7 @@ func fixedFolder(path string) (folder, pattern string) {
 // globber finds out whether the patterns of queries match hidden files.
 type globber struct {
 	*lister
-	left int // remaining number of entries that may be listed
+	left int // number of entries that may still be listed
 }
 
 // matchesHidden reports whether a pattern below a folder matches a file or a folder that queries cannot read, because

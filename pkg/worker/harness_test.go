@@ -58,7 +58,7 @@ var manual = []time.Duration{lateStart, 5 * time.Second, 10 * time.Second, taskT
 const (
 	lateStart   = 100 * time.Millisecond
 	taskTimeout = 77 * time.Second
-	longTimeout = 25*time.Minute + time.Second // longer than a delivery waits
+	longTimeout = 25*time.Minute + time.Second // longer than the time for which a delivery waits
 )
 
 func newClock() *manualClock { return &manualClock{now: epoch, arrived: make(chan struct{})} }

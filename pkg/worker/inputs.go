@@ -177,9 +177,10 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 	return inputs, nil
 }
 
-// guessed decides from the commit marker whether to read the output of an upstream, if the dispatcher does not say
-// whether the upstream succeeded. If there is no marker, the upstream did not succeed. If a worker that runs no
-// checks has committed the output, the marker does not show whether the checks pass.
+// guessed returns an error if a task must fail because of an upstream. It is for a dispatcher that does not say
+// whether the upstream succeeded, so the commit marker decides. If there is no marker, the upstream did not succeed,
+// and the task runs without its output. If a worker that runs no checks has committed the output, the marker does not
+// show whether the checks pass, so the task fails.
 func guessed(checks []quality.Check, p *part, upstream string, err error) error {
 	switch {
 	case errors.Is(err, blob.ErrNotFound):

@@ -106,7 +106,7 @@ func refuseUnstorable(columns []resultColumn) error {
 	return nil
 }
 
-// unstorable returns a type that can be stored instead of the given one, or "" if Parquet can store the given one.
+// unstorable returns advice about what to store instead of values of a type, or "" if Parquet can store them.
 func unstorable(kind string) (instead string) {
 	for word, rest := range words(kind) {
 		switch {

@@ -91,7 +91,8 @@ func (l *boundedLog) follow(ctx context.Context, w io.Writer, omit func(n int64)
 	for at := int64(0); ; {
 		text, next, more := l.read(at, followChunk)
 		switch {
-		case omit != nil && next-at > int64(len(text)): // for omitted bytes, next-at is larger than the line that replaces them; a line of the same length needs no call
+		// Usually, next-at is len(text). For omitted bytes, text is the line that replaces them, which is shorter.
+		case omit != nil && next-at > int64(len(text)):
 			if err := omit(next - at); err != nil {
 				return err
 			}

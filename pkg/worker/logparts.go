@@ -34,9 +34,9 @@ type logParts struct {
 	at     int64          // the offset of the next text in the log
 	begin  int64          // the offset of the part in the log
 	number int            // the number of the incomplete part
-	// first is the number of the first part after the beginning of the log. oldest is the number of the oldest of these
-	// parts that still exists. sizes are the sizes of the complete parts from oldest on, and kept is the sum of these
-	// sizes.
+	// first is the number of the first complete part after the beginning of the log, which is always kept. oldest is the
+	// number of the oldest of these parts that still exists. sizes are the sizes of the complete parts from oldest on,
+	// and kept is the sum of these sizes.
 	first  int
 	oldest int
 	sizes  []int

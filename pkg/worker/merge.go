@@ -192,7 +192,7 @@ func (w *mergeWriter) fetch(ctx context.Context) error {
 				continue
 			}
 			if part.paths != nil {
-				w.paths[i] = append(w.paths[i], part.paths[k]) // the file was verified before the task read it
+				w.paths[i] = append(w.paths[i], part.paths[k]) // the task verified the file before it read it
 				continue
 			}
 			key := part.Marker.URI + f.Name

@@ -158,7 +158,7 @@ func (m *mergedReader) used(files []*merged.File, file int) (bytes int64) {
 }
 
 // findKeyed finds the partition columns whose values come from the partition keys. These columns must be the same for
-// all parts: where the files of a part have such a column themselves, that column takes precedence.
+// all parts. If the files of a part themselves have a partition column, its values come from the files.
 func (m *mergedReader) findKeyed() error {
 	var keys []string
 	for i := range m.in.parts {

@@ -115,7 +115,7 @@ func (w *Worker) stateFolder() fs.FileInfo {
 type lister struct {
 	root  string // the root of the project, without symbolic links
 	state fs.FileInfo
-	left  int // remaining number of entries that may be listed
+	left  int // number of entries that may still be listed
 	// outside are the folders of sources.paths.
 	outside []string
 }

@@ -141,7 +141,7 @@ func (w *Worker) join(delivery context.Context, env *contract.Envelope) *job {
 	return j
 }
 
-// jobContext ends when the embedded context ends. It has the values of both contexts.
+// jobContext is a context that ends when the embedded context ends, and that has the values of both contexts.
 type jobContext struct {
 	context.Context //nolint:containedctx // jobContext is a context
 
@@ -216,6 +216,6 @@ func (w *Worker) await(ctx context.Context, j *job) answer {
 // the worker reports the end, or missing heartbeats show that the attempt has died. The queue may not drop it while
 // the end is being reported: if the report fails, only a redelivery repeats it.
 func (j *job) release() bool {
-	j.released.Store(true) // set before executing is read, so that a report that begins meanwhile sees it
+	j.released.Store(true) // set before executing is read, so that a report that begins in between sees it
 	return j.executing.Load()
 }

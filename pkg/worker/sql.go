@@ -52,7 +52,7 @@ func openDatabase(ctx context.Context, dir, memoryLimit string, threads int) (*d
 		"SET autoload_known_extensions = false",
 		"SET TimeZone = 'UTC'",
 		"SET errors_as_json = true",
-		"SET parquet_metadata_cache = true", // describe and copyTo both bind the query, and would read the footers twice
+		"SET parquet_metadata_cache = true", // otherwise describe and copyTo would each read the footers
 		profiling,
 	}
 	settings = append(settings, "SET memory_limit = "+quote(memoryLimit), "SET threads = "+strconv.Itoa(threads))
@@ -118,7 +118,8 @@ func (a *attempt) executeWith(ctx context.Context, d *database, t *work, inputs 
 		}
 		return nil, err
 	}
-	external, err := a.openExternal(ctx, d, t, query) // this comes before the inputs: if something is missing, all other work is wasted
+	// Open external data before the inputs are fetched: if an extension or a secret is missing, all other work is wasted.
+	external, err := a.openExternal(ctx, d, t, query)
 	if err != nil {
 		if !retried {
 			a.output.printf("%v\n", err)

@@ -56,8 +56,9 @@ func (s *Store) firstFrom(ctx context.Context, from int64) (int64, error) {
 	return 0, nil
 }
 
-// belowGap returns the greatest revision, at most through, for which all revisions up to it and its successor exist.
-// After these revisions are collected, the gap begins directly after the oldest revision, where stepOver handles it.
+// belowGap returns the greatest revision for which it, its successor and all earlier revisions exist, but at most the
+// revision through. After these revisions are collected, the gap begins directly after the oldest revision, where
+// stepOver handles it.
 func (w *window) belowGap(through int64) (int64, error) {
 	last, _, err := w.store.denseFrom(w.ctx, w.first)
 	return min(through, last-1), err

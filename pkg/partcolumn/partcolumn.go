@@ -94,7 +94,7 @@ func has(names []string, name string) bool {
 	return false
 }
 
-// Missing returns the elements of columns whose names are not in names.
+// Missing returns those of the given columns whose names are not in the list names.
 func Missing(columns []space.Column, names []string) (missing []space.Column) {
 	for _, c := range columns {
 		if !has(names, c.Name) {

@@ -72,7 +72,7 @@ func (c *chooser) withOutput(n *node, keys []string) (*node, []string, error) {
 	return &node{asset: &checked}, has, nil
 }
 
-// without returns the keys that are not in some. Both lists are sorted.
+// without returns the keys that are not in the list some. Both lists are sorted.
 func without(keys, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
 		_, found := slices.BinarySearch(some, key)

@@ -16,7 +16,8 @@ const (
 	ExtensionExcel  = "excel"  // .xlsx files in the folders that queries may read
 )
 
-// Extensions are the extensions that a query may use. Later lists extensions that are planned but not supported yet.
+// Extensions are the extensions that a query may use. Later are the extensions that are planned but not supported
+// yet.
 var (
 	Extensions = []string{ExtensionExcel, ExtensionHTTPFS, ExtensionSQLite}
 	Later      = []string{"aws", "azure", "delta", "iceberg", "mysql", "postgres"}

@@ -252,7 +252,7 @@ type Asset struct {
 	CheckDeps []ids.AssetKey
 	// Requires is [RequiresComplete] or [RequiresAvailable] for all of Deps; "": complete.
 	Requires string
-	// Reads says how the asset reads some of Deps.
+	// Reads contains the declared settings with which the asset reads some of the dependencies in Deps.
 	Reads      []Dep
 	Work       Work
 	Partitions *space.Space // nil: unpartitioned

@@ -23,7 +23,7 @@ const (
 	MaxVarTotalBytes = 16 << 10
 )
 
-// VarPattern is the pattern of a variable's name, of both RE2 and ECMAScript.
+// VarPattern matches the name of a variable. It is a pattern of both RE2 and ECMAScript.
 const VarPattern = `^[a-z][a-z0-9_]{0,62}$`
 
 // VarPrefix precedes the name of a variable in SQL: getvariable('var_currency').
@@ -43,7 +43,7 @@ type Var struct {
 	Value string `json:"value"`
 }
 
-// ParseVar parses the text of a value of a type.
+// ParseVar parses the text of a value of the given type.
 func ParseVar(kind, text string) (Var, error) {
 	v := Var{Type: kind, Value: text}
 	switch kind {

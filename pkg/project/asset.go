@@ -268,8 +268,8 @@ func (f yamlFile) delimiter(n *yaml.Node, t *plan.TextOutput) {
 // queryFields are the fields that only assets with a query have.
 var queryFields = table[declared]{usesField}
 
-// refusedInQuery returns functions that report fields that only commands may have. Each of them states why a query
-// cannot have the field.
+// refusedInQuery returns a function for each field that only commands may have. The function reports the field, and
+// states why a query cannot have it.
 func (f yamlFile) refusedInQuery() fields {
 	refuse := func(message, suggestion string) func(*yaml.Node) {
 		return func(n *yaml.Node) { f.fail(n, suggestion, "%s", message) }

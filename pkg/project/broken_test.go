@@ -65,7 +65,7 @@ func TestLoadReturnsNoProjectIfSettingsAreBroken(t *testing.T) {
 	require.Nil(t, p)
 }
 
-// A deployment compares a project that has problems with the deployed release: see [release.Compile].
+// The project has problems, so a deployment compares it with the deployed release: see [release.Compile].
 func TestBrokenFilesStayInTheRelease(t *testing.T) {
 	files := fstest.MapFS{
 		"servo.yaml": {Data: []byte("name: demo\nchannels:\n  file: {file: {path: alerts.jsonl}}\n" +

@@ -86,7 +86,7 @@ func (l *loader) parseChecks(ctx context.Context) error {
 	return nil
 }
 
-// addCheckRefs adds the tables that a check reads to the dependencies of the asset. It ignores the asset itself.
+// addCheckRefs adds dependencies to an asset: the tables that a check reads, except the asset itself.
 func (l *loader) addCheckRefs(a *declared, c *check, p Parsed) {
 	if p.Bad != nil {
 		l.report(c.place(p.Bad.Offset), "", "check %s: %s", c.Name, p.Bad.Message)
@@ -166,7 +166,8 @@ func (s *columnSets) of(key ids.AssetKey) map[string]bool {
 	return set
 }
 
-// linkChecks reports duplicate names of checks and columns that do not exist. It sets the checks of the asset's work.
+// linkChecks reports checks that have the same name, and checks of columns that do not exist. It sets the checks of
+// the asset's work.
 func (l *loader) linkChecks(a *declared, columns *columnSets) {
 	all := a.allChecks()
 	first := map[string]place{}

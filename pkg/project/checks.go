@@ -33,8 +33,8 @@ type check struct {
 	seasonal string
 }
 
-// checkFields are the fields of a check. Each field in [quality.Kinds], and the fields sql and command, name the kind
-// of the check.
+// checkFields are the fields of a check. The kind of a check is the name of one of these fields: a name in
+// [quality.Kinds], sql or command.
 var checkFields = table[check]{
 	kind(quality.NotNull, columnList("Columns that have no NULL."), yamlFile.checkColumns),
 	kind(quality.Unique, columnList("Columns whose combination of values is unique. Rows with a NULL in one of the columns are ignored."), yamlFile.checkColumns),

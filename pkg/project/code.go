@@ -150,7 +150,7 @@ func (c *codeReader) collect(a *declared) {
 	}
 }
 
-// collectChecks adds to each check that is a command the files that the command names.
+// collectChecks adds files to each check that is a command: the files that the command names.
 func (c *codeReader) collectChecks(checks []quality.Check) {
 	for i := range checks {
 		for _, name := range checks[i].Command {
@@ -197,9 +197,9 @@ func (c *codeReader) relative(name string) string {
 	return path.Clean(name)
 }
 
-// collectMatches adds the files that a query reads through a pattern to the code of an asset without partitions. It
-// ignores partitioned assets, because their partitions usually read different files, and a new file would wrongly
-// make all partitions stale.
+// collectMatches adds files to the code of an asset without partitions: the files that the query of the asset reads
+// through a pattern. It ignores partitioned assets, because their partitions usually read different files, and a new
+// file would wrongly make all partitions stale.
 func (c *codeReader) collectMatches(a *declared, pattern string) {
 	if a.Work.SQL == "" || a.Partitions != nil {
 		return

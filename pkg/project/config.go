@@ -160,7 +160,7 @@ func keepField[T any](at func(*T) *plan.Keep) field[T] {
 	return other("keep", about, func(f yamlFile, n *yaml.Node, to *T) { f.keep(n, at(to)) })
 }
 
-// setName reads a name and stores it in to.
+// setName reads a name and stores it in the parameter to.
 func (f yamlFile) setName(n *yaml.Node, what string, to *string) {
 	if s, ok := f.label(n, what); ok {
 		*to = s
@@ -225,8 +225,8 @@ func (f yamlFile) dataFolders(n *yaml.Node, to *[]string) {
 // maxVersions is the maximum number of versions of a partition that a rule can keep.
 const maxVersions = 1_000_000
 
-// keep reads a retention rule and stores its fields in to, which contains the project's defaults. Fields that the
-// rule does not set keep these defaults.
+// keep reads a retention rule and stores its fields in the parameter to, which contains the project's defaults.
+// Fields that the rule does not set keep these defaults.
 func (f yamlFile) keep(n *yaml.Node, to *plan.Keep) {
 	if n.Kind == yaml.ScalarNode && n.Value == "all" {
 		to.All = true
@@ -322,15 +322,15 @@ func retryRules(name, about string, example []any, at func(*retryPolicy) *[]stri
 	})
 }
 
-// retryRulePattern matches an item of the lists on and never: a category, one of Servo's codes, or a code that begins
-// with X_.
+// retryRulePattern matches an item of the lists `on` and `never`: a category, one of Servo's codes, or a code that
+// begins with X_.
 func retryRulePattern() string {
 	return "^(" + strings.Join(append(event.Categories(), event.Codes()...), "|") + "|X_[A-Z0-9_]{1,62})$"
 }
 
-// retries reads a retry policy and stores its fields in to, which contains the project's defaults. Fields that the
-// policy does not set keep these defaults. An explicit policy retries every retryable error, including errors of the
-// user's own code.
+// retries reads a retry policy and stores its fields in the parameter to, which contains the project's defaults.
+// Fields that the policy does not set keep these defaults. An explicit policy retries every retryable error,
+// including errors of the user's own code.
 func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
 	r := retryPolicy{Retries: *to, givenMax: to.MaxDelayMS != defaultMaxDelayMS}
 	r.UserErrors = true

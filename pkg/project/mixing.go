@@ -233,8 +233,8 @@ func (c *partitionColumns) declaredAbsent(a *declared, column string) columnOrig
 	return columnUnknown
 }
 
-// common returns the content of an asset's column whose values come from one of the given columns of the tables that
-// the asset reads.
+// common returns the content of a column of an asset. The values of the column come from one of the given columns,
+// which belong to tables that the asset reads.
 func (c *partitionColumns) common(a *declared, columns []Column, dimension string, named bool) columnOrigin {
 	found := columnAbsent
 	for _, column := range columns {

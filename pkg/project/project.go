@@ -200,7 +200,7 @@ type Options struct {
 	// User replaces $USER in the name of a workspace.
 	User string
 	// Validate makes Load return a project even if its settings or schedules have problems. Such a project must not run.
-	// An asset is then broken only if a problem prevents its query from being bound.
+	// If Validate is set, an asset is broken only if a problem prevents its query from being bound.
 	Validate bool
 }
 

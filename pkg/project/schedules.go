@@ -32,7 +32,7 @@ type schedule struct {
 	fields map[string]*yaml.Node
 	// upstream is the field upstream of run, or "".
 	upstream string
-	// selections are the items in assets. dimensions are the dimensions that the field partitions names.
+	// selections are the items of the field assets. dimensions are the dimensions that the field partitions names.
 	// [loader.linkSchedules] checks both.
 	selections []*yaml.Node
 	dimensions []namedDimension

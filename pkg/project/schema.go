@@ -112,7 +112,7 @@ type field[T any] struct {
 // the schema and the reference are generated from it.
 type table[T any] []field[T]
 
-// fields returns the functions that read the fields of a mapping and store their values in to.
+// fields returns the functions that read the fields of a mapping and store their values in the parameter to.
 func (t table[T]) fields(f yamlFile, to *T) fields {
 	known := make(fields, len(t))
 	for i := range t {
@@ -166,7 +166,7 @@ func other[T any](name string, about shape, read func(f yamlFile, n *yaml.Node, 
 	return field[T]{name, about, read}
 }
 
-// typed returns a copy of about with a reference to the named definition.
+// typed returns a copy of a shape, to which it adds a reference to the named definition.
 func typed(name string, about shape) shape {
 	about.Ref = "#/definitions/" + name
 	return about

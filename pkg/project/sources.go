@@ -370,7 +370,7 @@ var usesField = other("uses", shape{
 	f.setExternal(a)
 })
 
-// setExternal copies the settings of the extensions that an asset uses to the asset.
+// setExternal copies settings to an asset: the settings of the extensions that the asset uses.
 func (f yamlFile) setExternal(a *declared) {
 	settings := f.external
 	if settings == nil {
@@ -407,7 +407,8 @@ func (l *loader) attachedTable(a *declared, ref Ref) bool {
 	return true
 }
 
-// checkAttached reports databases with the name of a namespace, because crm.orders could be a table of either.
+// checkAttached reports databases with the name of a namespace. Otherwise, crm.orders could be a table of the
+// database crm, or an asset in the namespace crm.
 func (l *loader) checkAttached() {
 	if l.external == nil {
 		return

@@ -86,7 +86,7 @@ func (l *loader) readSQLAsset(name string, text []byte) {
 	l.assets = append(l.assets, *a)
 }
 
-// These limits apply to the queries that are parsed at once, because their syntax trees are large.
+// These limits apply to the queries that one call of the parser parses. They exist because syntax trees are large.
 const (
 	batchQueries = 500
 	batchBytes   = 2 << 20
@@ -132,8 +132,8 @@ func (l *loader) parseBatch(ctx context.Context, batch []*declared) error {
 	return nil
 }
 
-// addRefs adds the tables that a query reads to the dependencies of its asset. An asset with an invalid query stays
-// in the project, so that no problem is reported for its readers.
+// addRefs adds dependencies to an asset: the tables that its query reads. An asset with an invalid query stays in the
+// project, so that no problem is reported for its readers.
 func (l *loader) addRefs(a *declared, p Parsed) {
 	if p.Bad != nil {
 		l.report(a.queryPlace(p.Bad.Offset), "", "%s", p.Bad.Message)

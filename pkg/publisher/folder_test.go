@@ -492,8 +492,8 @@ func checkNamed(t *rapid.T, f *fixture) {
 	}
 }
 
-// drawAssets draws assets and stores new outputs for them. want maps the path of each file that readers should find
-// to its content.
+// drawAssets draws assets and stores new outputs for them. want contains the content of each file that readers should
+// find, by its path.
 func drawAssets(t *rapid.T, f *fixture, version *int) (assets []publisher.Asset, want map[string]string) {
 	want = map[string]string{}
 	for _, name := range []string{"a/x", "a/y"} {

@@ -125,8 +125,8 @@ func skip(sql string, i int) (end int, blank bool) {
 	return i + 1, strings.TrimSpace(rest[:1]) == ""
 }
 
-// upTo returns the length of text up to the end of the first mark at or after from. Without such a mark, it returns
-// the length of text.
+// upTo returns the length of text up to the end of the first mark that begins at the position from or later. Without
+// such a mark, it returns the length of text.
 func upTo(text, mark string, from int) int {
 	if at := strings.Index(text[from:], mark); at >= 0 {
 		return from + at + len(mark)

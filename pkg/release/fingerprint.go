@@ -133,7 +133,7 @@ type surroundings struct {
 	// Uses are the extensions that the query uses. The data that the extensions may read is covered by the policy
 	// fingerprint.
 	Uses []string `json:"uses,omitempty"`
-	// Attach maps the names of the attached databases that the query may read to their files.
+	// Attach contains the files of the attached databases that the query may read, by the name of the database.
 	Attach map[string]string `json:"attach,omitempty"`
 }
 

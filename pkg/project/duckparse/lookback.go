@@ -62,8 +62,8 @@ func (l *lookbacks) report(bounds []bound) {
 	}
 }
 
-// suppress marks comparisons of months as seen, so that they are not reported, because other filters of the query
-// compare days.
+// suppress receives conditions that AND joins, one of which compares days. It marks the comparisons of months among
+// them as seen, so that they are not reported.
 func (l *lookbacks) suppress(f *from, filters []any) {
 	for _, filter := range filters {
 		for _, b := range f.expression(filter) {
@@ -272,7 +272,7 @@ func relate(a any, va value, operator string, b any, vb value) []bound {
 	if len(va.columns) == 0 {
 		return nil
 	}
-	// The column is compared with a value that is lo to hi hours after the other value.
+	// The column is compared with a time that is lo to hi hours after the variable or the other column.
 	lo, hi := vb.min-va.max, vb.max-va.min
 	found := newBound(a, va, vb.variable)
 	found.coarse = va.min != va.max

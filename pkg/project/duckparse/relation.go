@@ -115,7 +115,7 @@ func (t *tables) find(name string) *tables {
 type from struct {
 	relations []relation
 	with      *tables
-	outer     *from // the names of the query that contains a subquery
+	outer     *from // in a subquery: the names of the query that contains it
 	// days are the columns and other expressions of the query that a filter requires to be equal to a variable.
 	days []day
 }

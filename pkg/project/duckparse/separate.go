@@ -68,7 +68,7 @@ func (p *Parser) Mixings(ctx context.Context, queries []project.BatchQuery) ([][
 		var a answer
 		decoder := json.NewDecoder(strings.NewReader(text))
 		decoder.UseNumber()
-		if decoder.Decode(&a) == nil && !a.Error && len(a.Statements) == 1 { // Parse reports all other cases
+		if decoder.Decode(&a) == nil && !a.Error && len(a.Statements) == 1 { // in all other cases, Parse reports an error
 			found[i] = mixings(&queries[i], a.Statements[0], aggregates)
 		}
 	})

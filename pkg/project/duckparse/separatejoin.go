@@ -166,8 +166,9 @@ func (s *separation) table(n map[string]any, with *withRows, lateral *frame) *fr
 	return newFrame(alias, r.renamed(names))
 }
 
-// isSeries reports whether a call returns instants from the start to the end of the batch. It returns false if
-// batches with the same period may have different instants in this period.
+// isSeries reports whether a call returns instants from the start to the end of the batch. It returns false unless
+// the step divides the length of a period: otherwise, the instants in a period would depend on where the batch
+// starts.
 func (s *separation) isSeries(call map[string]any) bool {
 	name, args := word(call["function_name"]), array(call["children"])
 	if name != "generate_series" && name != "range" || len(args) != 3 || !s.isNamed(args[0], "_start") {

@@ -72,7 +72,7 @@ func (q *Queue) dispatchAll() {
 	}
 }
 
-// promote moves the tasks that have become due to the turns of the lane.
+// promote moves tasks whose due time has come from the waiting tasks of the lane to its turns.
 func (q *Queue) promote(l *lane) {
 	for now := q.opts.Clock.Now(); l.waiting.Len() > 0 && !l.waiting.positions[0].due.After(now); {
 		t, _ := heap.Pop(&l.waiting).(*task)

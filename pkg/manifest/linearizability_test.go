@@ -137,7 +137,7 @@ func (n *network) draw(most int64) int64 {
 	return n.Int64N(most)
 }
 
-// pass lets a random virtual time elapse, up to most.
+// pass lets a random virtual time elapse. The parameter most is its maximum.
 func (n *network) pass(most time.Duration) { elapse(n.t, time.Duration(1+n.draw(int64(most)))) }
 
 func (n *network) fault(faultblob.Op, string) faultblob.Fault {

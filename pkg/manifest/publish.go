@@ -86,8 +86,8 @@ func (s *Store) claim(ctx context.Context, next *Manifest, data []byte) error {
 	}
 }
 
-// owner reads the object under key. It returns true if the object is next, whose encoding is data. Otherwise it
-// returns the manifest of another writer, or [ErrAbsent] if there is no object.
+// owner reads the object under key. It returns true if the object is the manifest next, whose encoding is data.
+// Otherwise it returns the manifest of another writer, or [ErrAbsent] if there is no object.
 func (s *Store) owner(ctx context.Context, key string, next *Manifest, data []byte) (bool, *Manifest, error) {
 	stored, _, err := blob.Get(ctx, s.blobs, key, maxBytes)
 	switch {

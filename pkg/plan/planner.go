@@ -169,7 +169,7 @@ type Choice struct {
 }
 
 // Choose returns the partitions that a request selects, without planning tasks. It returns an error if their number
-// exceeds most.
+// exceeds the parameter most.
 func Choose(r Request, most int) (*Choice, error) {
 	b, err := newBuilder(r, most)
 	if err != nil {

@@ -131,7 +131,7 @@ func (t table[T]) shape(about shape, required ...string) shape {
 	return about
 }
 
-// whole returns a field whose value is a whole number from least to most.
+// whole returns a field whose value is a whole number between least and most.
 func whole[T any, I int | int32](name string, about shape, least, most int64, at func(*T) *I) field[T] {
 	about.Type, about.Minimum, about.Maximum = "integer", &least, &most
 	return field[T]{name, about, func(f yamlFile, n *yaml.Node, to *T) {
@@ -141,7 +141,7 @@ func whole[T any, I int | int32](name string, about shape, least, most int64, at
 	}}
 }
 
-// decimal returns a field whose value is a decimal number from least to most. The value is stored in thousandths.
+// decimal returns a field whose value is a decimal number between least and most. The value is stored in thousandths.
 func decimal[T any](name string, about shape, least, most int64, at func(*T) *int32) field[T] {
 	about.Type, about.Minimum, about.Maximum = "number", &least, &most
 	return field[T]{name, about, func(f yamlFile, n *yaml.Node, to *T) {

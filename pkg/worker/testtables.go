@@ -272,8 +272,8 @@ var unknownNames = []*regexp.Regexp{
 }
 
 // describe binds the query of the tested asset. If the query reads a column that the test omits, and exactly one
-// given asset has unknown columns, describe adds the column to that asset. DuckDB's binder assigns the NULLs in this
-// column the type that the query needs.
+// given asset has unknown columns, describe adds the column to that asset. The column contains only NULLs, to which
+// DuckDB's binder assigns the type that the query needs.
 func (r *testRunner) describe(ctx context.Context, query *resolvedQuery, asset *plan.Asset, tables []givenTable) ([]resultColumn, error) {
 	s := query.within("DESCRIBE ", "")
 	for range maxAddedColumns {
@@ -303,8 +303,8 @@ func withAdded(err error, t *givenTable) error {
 		err, t.asset.SQL(), strings.Join(t.added, ", "))
 }
 
-// onlyOpen returns the only table whose asset may have columns that the test omits. If there is none, or more than
-// one, it returns nil.
+// onlyOpen returns the only table whose asset may have columns that the test omits. If there is no such table, or
+// more than one, it returns nil.
 func onlyOpen(tables []givenTable) (found *givenTable) {
 	for i := range tables {
 		if tables[i].open && found != nil {

@@ -141,7 +141,8 @@ func (a *attempt) tableOf(ctx context.Context, t *work, r *textReader) (*outputF
 	return file, file.describe()
 }
 
-// hasTextRows reports whether a text file has a row. A file that cannot be read counts as a file with a row.
+// hasTextRows reports whether a text file has a row. It returns true for a file that cannot be read, because the file
+// may have a row.
 func hasTextRows(path, name string) bool {
 	errFound := errors.New("found a row")
 	f := &outputFile{name: name, open: func() (*os.File, error) { return os.Open(path) }}

@@ -139,7 +139,7 @@ type Worker struct {
 	builtin atomic.Pointer[map[string]bool]
 
 	// ctx ends when Close stops waiting for tasks.
-	ctx  context.Context //nolint:containedctx // the lifetime of the server, which outlives each request
+	ctx  context.Context //nolint:containedctx // the context of the server, which outlives each request
 	kill context.CancelFunc
 
 	drain   chan struct{} // closed when the worker stops accepting tasks

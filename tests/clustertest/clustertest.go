@@ -72,7 +72,7 @@ type Cluster struct {
 	Store *memblob.Store
 	// URL contains the URLs of compactor, dispatcher and sweeper, by name.
 	URL map[string]string
-	// Keys sign callbacks, WorkerKeys sign envelopes.
+	// Keys sign callbacks, and WorkerKeys sign envelopes.
 	Keys, WorkerKeys contract.Keyring
 	// Issuer signs the accounts' tokens.
 	Issuer *identitytest.Issuer
@@ -230,7 +230,8 @@ func (c *Cluster) Metrics(service, metric string) []string {
 	return lines
 }
 
-// Eventually waits until the function holds returns true, for a minute at most.
+// Eventually calls the function holds repeatedly until it returns true. The test fails if this takes more than a
+// minute. what describes the condition.
 func (c *Cluster) Eventually(what string, holds func() bool) {
 	c.T.Helper()
 	const within, every = time.Minute, 10 * time.Millisecond
@@ -261,7 +262,7 @@ func (c *Cluster) Token(account, service string) string {
 // Reader returns a reader of the published states of a domain.
 func (c *Cluster) Reader(d ids.Domain) *snapshot.Reader { return c.Parts(d).Reader() }
 
-// Parts returns the components of a domain, on the cluster's store.
+// Parts returns a workspace that reads and writes a domain in the cluster's store.
 func (c *Cluster) Parts(d ids.Domain) *embedded.Workspace {
 	return embedded.OpenStore(embedded.Options{Domain: d, Clock: clock.System{}}, c.Store, io.NopCloser(nil))
 }

@@ -101,9 +101,9 @@ func (w *witness) look() {
 	w.markers = now
 }
 
-// The test kills the process repeatedly: when its progress reaches certain thresholds, after a random delay, and also
-// while it starts. The run must end as if nothing had happened: no finished task is executed again, and no decision
-// changes.
+// The test kills the process repeatedly: each time, a short random delay after the progress has reached a threshold.
+// Sometimes this is while the process starts. The run must end as if nothing had happened: no finished task is
+// executed again, and no decision changes.
 func TestChaosRunSurvivesKills(t *testing.T) {
 	kills, layers, width := 5, 6, 10
 	if *full {

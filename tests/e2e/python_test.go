@@ -92,7 +92,7 @@ func TestPythonWorkerExecutesRuns(t *testing.T) {
 	require.Equal(t, "words of 2025-01-02\n", c.output(runID, "raw/daily[date=2025-01-02]", "text.txt"))
 	require.Len(t, c.made(runID), 6)
 
-	// The asset count reads an output of the earlier run.
+	// The asset `count` reads an output of the earlier run.
 	count := action("count", []string{"count_words"}, "text")
 	handle, err := c.engine.Run(t.Context(), engine.RunRequest{
 		Plan: plan.Request{

@@ -24,8 +24,8 @@ type peer struct {
 	Settings map[string]string
 
 	start server.Start
-	// If open is set, this program executes the jobs of the peer, and calls open. Otherwise the Node.js program node
-	// does.
+	// If open is set, this program executes the jobs of the peer, and calls open. Otherwise, the Node.js program whose
+	// name is in the field node executes the jobs.
 	open work.Open
 	node string
 	// version returns the versions of the engine and its server.

@@ -14,8 +14,8 @@ import (
 
 type version func(ctx context.Context, tools string) string
 
-// ofModule returns a function that returns the version of a Go module of this program, followed by the version from
-// beside.
+// ofModule returns a function that returns the version of a Go module of this program, followed by the version that
+// the function beside returns.
 func ofModule(path string, beside version) version {
 	return func(ctx context.Context, tools string) string {
 		found := "unknown"
@@ -30,7 +30,8 @@ func ofModule(path string, beside version) version {
 	}
 }
 
-// ofPackage returns a function that returns the version of a Node.js package, followed by the version from beside.
+// ofPackage returns a function that returns the version of a Node.js package, followed by the version that the
+// function beside returns.
 func ofPackage(folder, name string, beside version) version {
 	return func(ctx context.Context, tools string) string {
 		return packageVersion(folder, name, "")(ctx, tools) + ", " + beside(ctx, tools)

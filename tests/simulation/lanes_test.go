@@ -99,8 +99,8 @@ type tally struct {
 	// Deployed counts the ended tasks in worlds that deployed assets. Automated counts the ended tasks in worlds in
 	// which schedules ticked or backfills were created. A task may be counted in both.
 	Deployed, Automated int
-	// GaveUp counts the worlds that were stopped because they took too much CPU time. Left counts the tasks of these
-	// worlds that had ended before; Done does not include these tasks.
+	// GaveUp counts the worlds that were stopped because they took too much CPU time. Left counts the tasks that had
+	// ended in these worlds before they were stopped. Done does not include these tasks.
 	GaveUp, Left int
 	Virtual, CPU time.Duration
 	Faults       map[string]int

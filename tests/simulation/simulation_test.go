@@ -297,7 +297,8 @@ func TestWorldThatTakesTooLongIsCounted(t *testing.T) {
 	require.Zero(t, sum.Done)
 }
 
-// The Parquet library keeps channels, which must not be used outside of their bubble. So these worlds share one bubble.
+// The Parquet library keeps channels, which must not be used outside of the synctest bubble in which they were
+// created. So these worlds share one bubble.
 func TestParquetWorldsKeepPromises(t *testing.T) {
 	sim.Prepare()
 	b := sim.Bubble{Scratch: scratch(t), Keys: keys(t)}
@@ -328,7 +329,8 @@ const (
 	mostEqual = 5
 )
 
-// equalTraces returns how often the most frequent trace occurs in the given runs and in moreRuns more.
+// equalTraces runs a world moreRuns more times. It returns how often the most frequent trace occurs in these and in
+// the given runs.
 func equalTraces(t *testing.T, w sim.World, runs ...*sim.Result) int {
 	t.Helper()
 	for range moreRuns {

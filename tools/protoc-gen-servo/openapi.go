@@ -144,7 +144,7 @@ func (s *schema) operation(x service, m method, r route, n int) object {
 			parameters = append(parameters, s.parameter(f, "path"))
 		case r.body:
 			rest = append(rest, f)
-		case n > 0 && strings.Contains(m.routes[0].path, "{"+name+"}"): // requests with this field use the longer route
+		case n > 0 && strings.Contains(m.routes[0].path, "{"+name+"}"): // a request with this field uses the longer route
 		default:
 			parameters = append(parameters, s.parameter(f, "query"))
 		}

@@ -128,7 +128,7 @@ func read(proc fs.FS, pid int) (process, error) {
 	if p.parent, err = strconv.Atoi(string(fields[parent])); err != nil {
 		return p, err
 	}
-	for _, field := range fields[utime : cstime+1] { // two times of the process, and two of its children
+	for _, field := range fields[utime : cstime+1] { // user and system time of the process, and of its ended children
 		ticks, err := strconv.ParseInt(string(field), 10, 64)
 		if err != nil {
 			return p, err

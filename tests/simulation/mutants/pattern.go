@@ -105,7 +105,7 @@ func inits(s ast.Stmt) []ast.Stmt {
 	return []ast.Stmt{s}
 }
 
-// tryFrom tries every suffix of a list of statements.
+// tryFrom tries every suffix of a list of statements, unless the pattern is a single expression.
 func tryFrom(list []ast.Stmt, try func([]ast.Node), single bool) {
 	for i := range list {
 		if !single {
@@ -150,8 +150,8 @@ func (m *matcher) list(patterns, nodes []ast.Node, prefix bool) bool {
 	return prefix || len(nodes) == 0
 }
 
-// rest matches the list wildcard (a double underscore) with all nodes that are left after the patterns behind the
-// wildcard have matched the last nodes.
+// rest matches the list wildcard (a double underscore) and the patterns after it with nodes. The patterns after the
+// wildcard must match the last nodes. The wildcard matches all nodes before these.
 func (m *matcher) rest(after, nodes []ast.Node) bool {
 	n := len(nodes) - len(after)
 	if n < 0 || !m.list(after, nodes[n:], false) {

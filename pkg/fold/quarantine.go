@@ -61,9 +61,9 @@ func (f *folder) quarantinePartition(t *state.Task, p *event.TaskFinished, parti
 	}
 }
 
-// laterThan returns the run of a partition's visible output or pending candidate that is later than the output of t,
-// or "". A visible output whose row is not in the live state is never later, because its run was triggered before all
-// live runs.
+// laterThan looks for a visible output or a pending candidate of a partition that is later than the output of t, and
+// returns the run that made it. It returns "" if there is none. A visible output whose row is not in the live state
+// is never later, because its run was triggered before all live runs.
 func (f *folder) laterThan(t *state.Task, partition string) (run string) {
 	if visible := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: partition}); visible != nil && isLater(visible.RunID, visible.TaskKey, t) {
 		return visible.RunID

@@ -14,7 +14,8 @@ import (
 
 // Limits and codes of requests that cannot be planned.
 const (
-	// NothingToDo is the code of a request that was refused because no partition needs to run. This is not a failure.
+	// NothingToDo is the code of a request that was refused because no partition needs to be materialized. This is not a
+	// failure.
 	NothingToDo = "NOTHING_TO_DO"
 	// MaxRequestTries is how many times at most a request is planned again after temporary refusals.
 	MaxRequestTries = 12

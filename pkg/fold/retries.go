@@ -138,7 +138,7 @@ type delays struct {
 	multiplier, jitter int32 // in thousandths
 }
 
-// backoff returns the delay after the nth failure in milliseconds.
+// backoff returns the delay in milliseconds after the nth failure.
 func backoff(n int32, attemptID string, d delays) int64 {
 	greatest := min(d.maxMS, MaxBackoffMS)
 	delay := min(d.initialMS, greatest)

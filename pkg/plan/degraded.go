@@ -101,8 +101,9 @@ func (b *builder) omitPartition(asset ids.AssetKey, key string) {
 	b.omitted[asset][key] = true
 }
 
-// reasonToOmit returns why the run leaves out a partition, or "". degraded lists the dependencies whose degraded
-// outputs the partition must not read. omitted lists the dependencies with partitions that are left out.
+// reasonToOmit returns the reason why the run leaves out a partition, or "" if the run contains it. degraded lists
+// the dependencies whose degraded outputs the partition must not read. omitted lists the dependencies with partitions
+// that are left out.
 func (b *builder) reasonToOmit(n *node, key string, degraded, omitted []ids.AssetKey) (string, error) {
 	for _, dep := range degraded {
 		if input, err := b.degradedInput(n, dep, key); input != "" || err != nil {

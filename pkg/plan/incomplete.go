@@ -88,7 +88,7 @@ type gathered struct {
 	// whose partitions do not exist.
 	keys, missing []string
 	seen          map[string]bool
-	// unread are the partitions of the reader that would read nothing.
+	// unread are those partitions of the reader that would read no partition.
 	unread []string
 	// undeclared are the partitions in unread whose upstream partitions are not declared.
 	undeclared []string

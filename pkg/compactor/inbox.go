@@ -58,7 +58,7 @@ type Request struct {
 	// Lazy entries linger until an urgent request or a barrier arrives, at most for MaxLinger.
 	Lazy bool
 
-	remainder []Entry // announced entries that the next request folds
+	remainder []Entry // announced entries that are left for the next batch
 }
 
 // Result is the answer to a request.

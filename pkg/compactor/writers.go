@@ -31,8 +31,9 @@ func (c *Compactor) hasOtherWriters() bool {
 	return c.cfg.Shared && at != 0 && age.Abs() < otherWriterAge
 }
 
-// linger returns how long a request lingers. Requests with entries that were handed to this instance never linger,
-// because perhaps no other instance knows these entries.
+// linger returns how long a request lingers: lazy requests always linger, and requests that a notification caused
+// linger while other instances publish. Other requests never linger, because perhaps no other instance knows their
+// entries.
 func (c *Compactor) linger(r Request) time.Duration {
 	switch {
 	case r.Barrier || r.Sweep || r.Flush:

@@ -8,9 +8,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// AutomationAge is the age at which a sweep takes up a request or a schedule that no automator has handled. An
-// automator may need that long if many requests arrive at once. If a sweep called a second automator earlier, both
-// would do the same work.
+// AutomationAge is the age at which a sweep takes up work that no automator or notifier has handled, such as a
+// request or a schedule. An automator may need that long if many requests arrive at once. If a sweep called a second
+// automator earlier, both would do the same work.
 const AutomationAge = 2 * time.Minute
 
 // Automation is the work that a state has for automators. Doing it twice has no further effect, because every event

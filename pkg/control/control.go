@@ -153,9 +153,9 @@ func hop(row *state.Timer, now event.Time) event.Time {
 	return now.Add(maxSchedule)
 }
 
-// Sweep returns the actions of anti-entropy: for attempts that were dispatched but never
-// started, tasks that are ready but were never dispatched, timers that never fired, and a
-// missing liveness timer.
+// Sweep returns the actions of anti-entropy: for outbox rows and timers that are not in a queue yet, attempts that
+// were dispatched but never started, tasks that hold a slot but have no outbox row, timers that never fired, and a
+// missing liveness or wake timer.
 func Sweep(s *state.State, now event.Time) []Action {
 	actions := append(Dispatch(s, now), Timers(s, now)...)
 	for row := range s.Outbox.All {
@@ -171,8 +171,7 @@ func Sweep(s *state.State, now event.Time) []Action {
 	return append(actions, retimes(s, now)...)
 }
 
-// retimes returns actions for timers that should have fired, and for a missing liveness
-// timer.
+// retimes returns actions for timers that should have fired, and for a missing liveness or wake timer.
 func retimes(s *state.State, now event.Time) []Action {
 	var actions []Action
 	for row := range s.Timers.All {

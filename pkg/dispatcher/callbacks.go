@@ -369,9 +369,9 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 // codeMarkerMissing is the error code of an attempt that reported success, but whose commit marker does not exist.
 const codeMarkerMissing = "MARKER_MISSING"
 
-// requireMarker turns a reported success into a retryable failure if its commit marker does not exist, because no
-// reader could find the output. An asset without files (`output: none`) has no marker. An error means that the store
-// did not respond and that the report will be delivered again.
+// requireMarker turns a reported success into a retryable failure if the report names no output, or if the commit
+// marker does not exist, because no reader could find the output. An asset without files (`output: none`) has no
+// marker. An error means that the store did not respond and that the report will be delivered again.
 func (d *Dispatcher) requireMarker(ctx context.Context, c *call, body *contract.Finished) error {
 	if body.Outcome != event.Succeeded || c.task.AssetKey == "" || body.Output == nil && c.task.Output == event.OutputNone {
 		return nil

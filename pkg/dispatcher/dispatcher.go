@@ -65,9 +65,9 @@ type Config struct {
 	WorkerURL func(queue string) string
 	// BaseURL is the address at which workers and the queue reach this service.
 	BaseURL string
-	// OnState passes every state that another process published, or that a sweep checks, to the automators. overdue
-	// means that the state has work that no automator has done in time. OnState must not block. Nil: there are no
-	// automators.
+	// OnState passes states to the automators: every state that another process published, and each state of a sweep
+	// that has work which no automator has done in time. overdue is true for the states of a sweep. OnState must not
+	// block. Nil: there are no automators.
 	OnState func(s *state.State, overdue bool)
 	// Traces records spans of dispatches and callbacks. Nil: none are recorded.
 	Traces *trace.Tracer

@@ -74,16 +74,18 @@ func (e *Engine) As(principal string) *Engine {
 
 // These are the errors that callers distinguish.
 var (
-	// ErrNotFound: no run, task, attempt or log matches. Errors that wrap it suggest alternatives.
+	// ErrNotFound: the named object does not exist, for example a run, a task or a log. Errors that wrap it suggest
+	// alternatives.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict: the run key belongs to a run with a different request.
+	// ErrConflict: a different request has already used the run key, or the key of the command.
 	ErrConflict = errors.New("run key conflict")
 	// ErrLiveRetry: the run cannot be retried, because another run in its chain of retries is live.
 	ErrLiveRetry = errors.New("another run of the same chain of retries has not ended")
 	// ErrMissingInput: an output that a retry would read was hidden or deleted after the retried run, or all partitions
 	// that need to run lack an input.
 	ErrMissingInput = errors.New(plan.CodeMissingInput)
-	// ErrNoEffect: the state of a backfill does not allow a command.
+	// ErrNoEffect: the state of a backfill does not allow a command, or a request cannot be cancelled because it is for
+	// a chunk of a backfill.
 	ErrNoEffect = errors.New("no effect")
 	// ErrEnded: the run has ended and cannot be changed.
 	ErrEnded = errors.New("the run has ended")

@@ -42,8 +42,8 @@ func approvalOf(ctx context.Context, snap *snapshot.Snapshot, row *state.Partiti
 	return view.QuarantineOf(s, task), nil
 }
 
-// Shows reports whether the visible output of a partition comes from the task t although t has failed, because a
-// person has approved the output.
+// Shows reports whether the visible output of a partition comes from the task t although t has failed, because the
+// output was approved in quarantine.
 func Shows(ctx context.Context, snap *snapshot.Snapshot, t *state.Task, partition string) (bool, error) {
 	if t.State != state.TaskFailed || t.AssetKey == "" {
 		return false, nil

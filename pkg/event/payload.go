@@ -254,10 +254,10 @@ type DispatchFailed struct {
 const (
 	TimerRetry = "RETRY"
 	// TimerLiveness is the domain's timer for its earliest deadline: the next heartbeat, the timeout of a task or a run,
-	// or the end of a cancellation's grace period.
+	// the end of a cancellation's grace period, or the expiry of an output in quarantine.
 	TimerLiveness = "LIVENESS"
-	// TimerWake is the domain's timer for its earliest planned time: the next tick of a schedule, or the time at which a
-	// request is to run.
+	// TimerWake is the domain's timer for its earliest planned time: when a schedule ticks, a request is to run, a
+	// notification is to be sent, or a deadline, a freshness limit or an SLA is to be judged.
 	TimerWake = "WAKE"
 )
 

@@ -12,9 +12,9 @@ import (
 // accept checks the attempt of a worker's report (INV-8). It returns the task with this attempt as
 // the current one, or nil and the verdict.
 //
-// The current attempt is accepted in every state that is not terminal. A later attempt is adopted: its report proves
-// that the fold once decided to dispatch it, although this state does not contain the decision. An earlier attempt is
-// stale.
+// If the task has ended, no report is accepted. Otherwise, the current attempt is accepted in every state. A later
+// attempt is adopted: its report proves that the fold once decided to dispatch it, although this state does not
+// contain the decision. An earlier attempt is stale.
 func (f *folder) accept(ref event.AttemptRef) (*state.Task, verdict) {
 	t := f.st.Tasks.Get(state.Key2{A: ref.RunID, B: ref.TaskKey})
 	switch {

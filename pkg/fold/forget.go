@@ -54,9 +54,9 @@ func (f *folder) forgottenBy(p *event.AssetsForgotten) bool {
 	})
 }
 
-// assetsForgotten hides the outputs of assets, and deletes the recorded data about their checks and costs. It keeps
-// the rows of partitions, because they may be in history, which the fold does not read. The row in forgotten_assets
-// hides these outputs.
+// assetsForgotten hides the outputs of assets, and deletes what the state records about their earlier attempts,
+// checks and accepted codes. It keeps the rows of partitions, because they may be in history, which the fold does not
+// read. The row in forgotten_assets hides these outputs.
 func (f *folder) assetsForgotten(p *event.AssetsForgotten) verdict {
 	if f.forgottenBy(p) {
 		return noChange

@@ -267,7 +267,8 @@ func (x *explainer) reported() string {
 	return ""
 }
 
-// failedOrApproved explains a failed task. The output of a failed task may be visible, because a person has approved it.
+// failedOrApproved explains a failed task. The output of a failed task may be visible, because it was approved in
+// quarantine.
 func (x *explainer) failedOrApproved(q *Quarantined) string {
 	switch {
 	case q.Approved():

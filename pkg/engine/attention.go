@@ -24,7 +24,8 @@ type AttentionKind string
 const (
 	// AttentionFailed: tasks of an asset have failed, and no later run has materialized their partitions.
 	AttentionFailed AttentionKind = "FAILED"
-	// AttentionLate: an asset has missed a deadline, and its partitions are still missing or stale.
+	// AttentionLate: an asset has missed a deadline, and its partitions are still missing or stale, or its newest output
+	// is older than its freshness limit.
 	AttentionLate AttentionKind = "LATE"
 	// AttentionQuarantined: checks have blocked outputs of an asset, and the outputs are waiting for a decision.
 	AttentionQuarantined AttentionKind = "QUARANTINED"
@@ -53,11 +54,11 @@ const (
 type Attention struct {
 	Kind     AttentionKind `json:"kind"`
 	Severity string        `json:"severity"`
-	// Subject is an asset, a schedule, the id of a backfill, or a channel.
+	// Subject is an asset, a schedule, the id of a request or a backfill, or a channel.
 	Subject  string     `json:"subject"`
 	Since    event.Time `json:"since"`
 	Headline string     `json:"headline"`
-	// Count is the number of affected partitions, outputs or messages.
+	// Count is the number of affected partitions or outputs, of messages, or of errors.
 	Count int64 `json:"count"`
 	// Partitions are the first affected partitions, as selections: "date=2025-01-15".
 	Partitions []string `json:"partitions,omitempty"`
@@ -97,7 +98,8 @@ func (a *Attention) list(key string) {
 
 // FindAttention returns everything that needs attention. Errors come first. Items of the same severity are sorted by
 // the number of assets that depend on the subject. Failures come from the newest 100 runs with failures in the last
-// 30 days. If assets is not nil, failures and missed deadlines of other assets are ignored.
+// 30 days. If assets is not nil, failed tasks, failed checks, missed deadlines and outdated outputs of other assets
+// are ignored.
 func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, now event.Time) ([]Attention, error) {
 	f := finder{s: snap.State}
 	if assets != nil {
@@ -114,7 +116,8 @@ func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.A
 	if err := f.quarantined(); err != nil {
 		return nil, err
 	}
-	if err := f.checks(ctx, snap); err != nil { // runs after the other finders, because it omits the checks that their items report
+	// checks runs after failed and quarantined, because it omits the checks that their items report.
+	if err := f.checks(ctx, snap); err != nil {
 		return nil, err
 	}
 	f.tooOld()
@@ -304,8 +307,8 @@ func (f *finder) requests() {
 	}
 }
 
-// checks adds an item for each check whose last result is a failure. It adds none if the item of a failed task or of
-// an output in quarantine already reports the check, or if a person has approved the output.
+// checks adds an item for each check whose last result is a failure. It adds none if the asset already has an item
+// for a failed task or for an output in quarantine, or if the checked output was approved.
 func (f *finder) checks(ctx context.Context, snap *snapshot.Snapshot) error {
 	known := map[string]bool{}
 	for i := range f.found {

@@ -81,8 +81,8 @@ var (
 	ErrConflict = errors.New("run key conflict")
 	// ErrLiveRetry: the run cannot be retried, because another run in its chain of retries is live.
 	ErrLiveRetry = errors.New("another run of the same chain of retries has not ended")
-	// ErrMissingInput: an output that a retry would read was hidden or deleted after the retried run, or all partitions
-	// that need to run lack an input.
+	// ErrMissingInput: an output that a retry would read was hidden, deleted or replaced after the retried run, or all
+	// partitions that need to run lack an input.
 	ErrMissingInput = errors.New(plan.CodeMissingInput)
 	// ErrNoEffect: the state of a backfill does not allow a command, or a request cannot be cancelled because it is for
 	// a chunk of a backfill.

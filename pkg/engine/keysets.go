@@ -169,7 +169,7 @@ func (e *Engine) appendKeys(ctx context.Context, snap *snapshot.Snapshot, p *eve
 	return after, nil
 }
 
-// rejection returns the reason why a group was rejected, or "".
+// rejection returns the reason why the fold rejected a group as a conflict, or "".
 func rejection(snap *snapshot.Snapshot, group state.Key2) string {
 	if row := groupRow(snap, group); row != nil && row.Outcome == state.Conflict {
 		return row.Detail

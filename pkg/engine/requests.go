@@ -197,8 +197,8 @@ func checkOvertaken(snap *snapshot.Snapshot, built *plan.Plan, run string) error
 	return nil
 }
 
-// StartRequest starts the run of a planned request. The run has the id of the request, so two planners start only one
-// run. It is not an error if the request has already ended or another process has planned it.
+// StartRequest starts the run of a planned request. The request determines the id of its run, so two planners start
+// only one run. It is not an error if the request has already ended or another process has planned it.
 func (e *Engine) StartRequest(ctx context.Context, p *PlannedRequest) error {
 	_, err := e.trigger(ctx, p.snap, p.built, p.run, observedOf(p.snap))
 	return err

@@ -106,8 +106,9 @@ type Group struct {
 	Closed []string
 	// Revision is the manifest revision that will publish the result.
 	Revision int64
-	// Inputs is set in a rebuild without the recorded order, where events get new sequence numbers. For each run, it
-	// contains the new number that corresponds to the sequence number that the run's plan observed.
+	// Inputs is set in a rebuild without the recorded order, where events get new sequence numbers. For each run, and
+	// each command to mark partitions, it contains the new number that corresponds to the sequence number that the plan
+	// or the command observed.
 	Inputs map[string]int64
 	// Bare is set in a rebuild without the recorded order (`servo admin rebuild --bare`). Such a rebuild folds the
 	// decisions of timers last, so a run may be folded before the decision that requested it.

@@ -64,9 +64,9 @@ func (f *folder) partitionsMarked(p *event.PartitionsMarked) verdict {
 	return result
 }
 
-// observedSeq returns the fold sequence number of the state that the writer of an event saw, but never more than the
-// number of the events folded before. In a rebuild from the bare ledger, the observed number is not valid, so
-// observedSeq takes the number from [Group.Inputs], by the id of the event's run or command.
+// observedSeq returns the fold sequence number of the state that the writer of an event saw, but never a number after
+// the last event that was folded before this one. In a rebuild from the bare ledger, the observed number is not
+// valid, so observedSeq takes the number from [Group.Inputs], by the id of the event's run or command.
 func (f *folder) observedSeq(id string, observed int64) int64 {
 	if f.inputs != nil {
 		return f.inputs[id]

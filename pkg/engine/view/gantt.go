@@ -29,7 +29,7 @@ const (
 type Segment struct {
 	Phase    Phase
 	From, To event.Time
-	Attempt  int32 // 0: the segment combines several tasks
+	Attempt  int32 // 0: no attempt, or several segments combined
 	Tasks    int32
 }
 
@@ -47,7 +47,7 @@ type GanttRow struct {
 	// Task is the task if the row is a task; nil if the row is an asset.
 	Task *state.Task
 
-	begin event.Time // the start of the first attempt; 0: none
+	begin event.Time // when the first attempt was created; 0: none
 }
 
 // Gantt is a Gantt chart of a run.

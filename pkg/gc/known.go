@@ -36,7 +36,7 @@ type known struct {
 	hidden map[string]Hidden
 	// successes holds the successes of loaded partitions, by partition prefix.
 	successes map[string][]Success
-	failed    map[string]bool // materializations of tasks in loaded partitions that did not succeed
+	failed    map[string]bool // materializations in loaded partitions whose tasks did not succeed
 	// approved maps a materialization to the URI of the output that a decision has published from quarantine. It
 	// contains the visible outputs of the partitions in the current batch, and all outputs of loaded partitions.
 	approved map[string]string
@@ -323,9 +323,9 @@ func (k *known) rows(c *cell, settled int64) Rows {
 	}
 }
 
-// settledSeq returns the FoldSeq of the newest kept revision of this timeline whose age at the time k.through was at
-// least the duration superseded. It returns 0 if there is no such revision, for example after a rebuild, which starts a
-// new timeline.
+// settledSeq finds the newest kept revision of this timeline that was published at least the duration superseded
+// before k.through, and returns its FoldSeq. It returns 0 if there is no such revision, for example after a rebuild,
+// which starts a new timeline.
 func (k *known) settledSeq(ctx context.Context, p *pass, superseded time.Duration) (int64, error) {
 	if seq, ok := k.settled[superseded]; ok || k.through == 0 {
 		return seq, nil

@@ -22,8 +22,8 @@ type Catalog struct {
 	// Store is the folder of the object store, as an absolute path.
 	Store string
 	Owner Owner
-	// Definition is a text that describes everything that the views depend on, except the outputs, such as the release.
-	// If it changes, Update writes the catalog again.
+	// Definition is a text that describes everything that the views depend on besides the outputs: for example, the
+	// release. If it changes, Update writes the catalog again.
 	Definition string
 	// Write replaces the file with one that has views of the outputs of assets.
 	Write func(ctx context.Context, assets []Asset, revision int64, now event.Time) error

@@ -258,8 +258,9 @@ func checkNames(folder string) error {
 	return nil
 }
 
-// settle corrects the record if an interrupted update has replaced a link but has not recorded it as replaced.
-// Without this correction, the record would be wrong if the current update fails to replace the link.
+// settle corrects the record if an interrupted update has replaced a link, but the record still names the new output
+// as the one that is about to replace the earlier output. Without this correction, the record would be wrong if the
+// current update fails to replace the link.
 func (u *update) settle(recorded *Recorded, c *change) {
 	if recorded == nil || recorded.Replacing[c.folder] == "" {
 		return

@@ -19,7 +19,7 @@ type Target struct {
 	// Stored is the name, in SQL, of a table with only the stored columns of the asset, without its
 	// partition columns. "": Table itself has only the stored columns.
 	Stored string
-	// Now is the time for which freshness is measured.
+	// Now is the time at which the age of the newest value is measured.
 	Now time.Time
 	// Previous is the number of rows of the previous materialization. It is negative if there is none.
 	Previous int64

@@ -27,7 +27,7 @@ type asset struct {
 	columns         []space.Column   // the columns that come from the keys of partitions
 	parts           []partcolumn.Part
 	problem         string // why the asset has no view, or ""
-	mixed           string // describes a partition without Parquet whose text files have two formats, or ""
+	mixed           string // describes a partition that has text files of two formats and no Parquet, or ""
 	created         bool
 	// sample means that this is not an asset, but the failing rows of a check. No commit marker describes their file.
 	// Their view exists only if the SQL names it.

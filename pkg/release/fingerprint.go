@@ -126,7 +126,8 @@ type surroundings struct {
 	// Text describes how text files become a table. Types are the declared types of the columns.
 	Text  *plan.TextOutput  `json:"text,omitempty"`
 	Types map[string]string `json:"types,omitempty"`
-	// Integers maps columns in which 128-bit integers may be stored to their declared types.
+	// Integers contains the declared types of the columns in which 128-bit integers may be stored, by the name of the
+	// column.
 	Integers map[string]string `json:"integers,omitempty"`
 	// Batch means that the query receives lists of partitions.
 	Batch bool `json:"batch,omitempty"`

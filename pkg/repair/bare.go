@@ -33,7 +33,8 @@ type bareFold struct {
 	groups  int
 	// versions are the versions of partitions that this fold has created.
 	versions versions
-	// last is the greatest id of an entry with a group that was not refused because of the clock of its writer.
+	// last is the greatest id of a folded entry. Entries whose groups were all refused because of their writer's clock
+	// do not count.
 	last string
 }
 

@@ -21,6 +21,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
@@ -84,7 +86,7 @@ func API(ctx context.Context, cfg APIConfig) (calls []Call, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &apiCalls{cfg: cfg, corpus: c, url: stack.URL + "/v1", client: owner.Client(), random: rand.New(rand.NewPCG(cfg.Seed, 1))} //nolint:gosec // repeatable
+	m := &apiCalls{cfg: cfg, corpus: c, stack: stack, url: stack.URL + "/v1", client: owner.Client(), random: rand.New(rand.NewPCG(cfg.Seed, 1))} //nolint:gosec // repeatable
 	for _, kind := range m.kinds() {
 		if cfg.Only != nil && !cfg.Only.MatchString(kind.name) {
 			continue
@@ -143,6 +145,7 @@ func (cfg *APIConfig) corpus(ctx context.Context) (*corpus.Corpus, error) {
 type apiCalls struct {
 	cfg    APIConfig
 	corpus *corpus.Corpus
+	stack  *embedded.Stack
 	url    string
 	client *http.Client
 	random *rand.Rand
@@ -157,6 +160,8 @@ type kind struct {
 	path func(answer map[string]any) string
 	// skip is the number of calls at the beginning whose times are not counted.
 	skip int
+	// before is called before each call, outside of the measured time; nil: nothing is called.
+	before func(context.Context) error
 }
 
 func (m *apiCalls) measure(ctx context.Context, k kind) (Call, error) {
@@ -165,6 +170,11 @@ func (m *apiCalls) measure(ctx context.Context, k kind) (Call, error) {
 	var answer map[string]any
 	for i := range k.skip + 1 + m.cfg.Samples {
 		path := k.path(answer)
+		if k.before != nil {
+			if err := k.before(ctx); err != nil {
+				return one, err
+			}
+		}
 		began := m.cfg.Clock.Now()
 		raw, err := m.get(ctx, path)
 		ms := float64(m.cfg.Clock.Now().Sub(began).Microseconds()) / 1000
@@ -204,6 +214,24 @@ func (m *apiCalls) get(ctx context.Context, path string) ([]byte, error) {
 		return nil, fmt.Errorf("GET %s: %s: %.300s", path, answer.Status, raw)
 	}
 	return raw, nil
+}
+
+// runOther runs an asset that is not in the corpus, and waits for its end.
+func (m *apiCalls) runOther(ctx context.Context) error {
+	other := plan.Asset{Key: ids.AssetKey{Namespace: "bench", Name: "other"}, Work: plan.Work{Command: []string{"true"}}}
+	handle, err := m.stack.Run(ctx, engine.RunRequest{
+		Plan: plan.Request{Root: m.cfg.Dir, Assets: []plan.Asset{other}, All: true}, Trigger: event.Trigger{Type: "manual"},
+	})
+	if err != nil {
+		return err
+	}
+	snap, err := m.stack.Current(ctx)
+	for ; err == nil; snap, err = m.stack.Await(ctx, snap.Revision) {
+		if run := snap.State.Runs.Get(handle.RunID); run != nil && run.State.Terminal() {
+			return nil
+		}
+	}
+	return err
 }
 
 // paging returns a function that returns the path of the next page of a listing. After the last page it starts over.
@@ -251,5 +279,6 @@ func (m *apiCalls) kinds() []kind {
 		{name: "GetPartitionSummary of the large asset", budget: 10, path: fixedPath(large + "/partitions:summary?buckets=512")},
 		{name: "ListAssets, first page of 100", budget: 0, path: fixedPath("/assets?page_size=100")},
 		{name: "ListAssets, all pages of 1,000", budget: 0, path: paging("/assets?page_size=1000")},
+		{name: "ListAssets, 100, after a run of another asset", budget: 150, path: fixedPath("/assets?page_size=100"), before: m.runOther},
 	}
 }

@@ -50,7 +50,7 @@ func TestMemoComputesOncePerMoment(t *testing.T) {
 	summaries := 0
 	for range 2 {
 		for _, name := range []string{"a", "b"} {
-			got, err := j.summary(t.Context(), &servov1.GetPartitionSummaryRequest{Name: name}, func(context.Context) (*servov1.PartitionSummary, error) {
+			got, err := j.summary(t.Context(), &servov1.GetPartitionSummaryRequest{Name: name}, 3, "", func(context.Context) (*servov1.PartitionSummary, error) {
 				summaries++
 				return &servov1.PartitionSummary{AssetKey: name}, nil
 			})
@@ -76,16 +76,16 @@ func TestJudgedCallersDoNotBlockEachOther(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		left, stayed := make(chan error), make(chan string)
 		go func() {
-			_, err := j.summary(ctx, &servov1.GetPartitionSummaryRequest{Name: "slow"}, slow)
+			_, err := j.summary(ctx, &servov1.GetPartitionSummaryRequest{Name: "slow"}, 3, "", slow)
 			left <- err
 		}()
 		synctest.Wait()
 		go func() {
-			got, _ := j.summary(t.Context(), &servov1.GetPartitionSummaryRequest{Name: "slow"}, nil)
+			got, _ := j.summary(t.Context(), &servov1.GetPartitionSummaryRequest{Name: "slow"}, 3, "", nil)
 			stayed <- got.GetAssetKey()
 		}()
 		synctest.Wait()
-		got, err := j.summary(t.Context(), &servov1.GetPartitionSummaryRequest{Name: "fast"}, func(context.Context) (*servov1.PartitionSummary, error) {
+		got, err := j.summary(t.Context(), &servov1.GetPartitionSummaryRequest{Name: "fast"}, 3, "", func(context.Context) (*servov1.PartitionSummary, error) {
 			return &servov1.PartitionSummary{AssetKey: "fast"}, nil
 		})
 		require.NoError(t, err)

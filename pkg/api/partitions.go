@@ -119,14 +119,21 @@ func (s *server) GetPartitionSummary(ctx context.Context, r *servov1.GetPartitio
 	if err != nil {
 		return nil, err
 	}
-	now := s.now(ctx, snap)
-	judged := s.memo.assetsAt(momentOf(snap, p, now))
-	failed, err := judged.failedAt(ctx, &page{snap: snap, now: now}, p, asset.Key)
+	return s.summary(ctx, &page{snap: snap, now: s.now(ctx, snap)}, p, asset, r)
+}
+
+func (s *server) summary(
+	ctx context.Context, at *page, p *Project, asset *plan.Asset, r *servov1.GetPartitionSummaryRequest,
+) (*servov1.PartitionSummary, error) {
+	judged := s.memo.assetsAt(momentOf(at.snap, p, at.now))
+	all, err := judged.search(ctx, at, p)
 	if err != nil {
 		return nil, err
 	}
-	return judged.summary(ctx, r, func(ctx context.Context) (*servov1.PartitionSummary, error) {
-		return summarize(ctx, p, snap, asset, failed, r, now)
+	failures := all[asset.Key.String()]
+	of := inputsAt(at, judged.projectIndex(p)).of(asset, failures)
+	return judged.summary(ctx, r, at.snap.Revision, of, func(ctx context.Context) (*servov1.PartitionSummary, error) {
+		return summarize(ctx, p, at.snap, asset, engine.FailedOf(failures, asset.Key), r, at.now)
 	})
 }
 

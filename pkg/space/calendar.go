@@ -3,6 +3,7 @@ package space
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -193,6 +194,27 @@ func (c Calendar) expected(a *axis) int64 {
 	}
 	ready := c.Now.Add(-a.readyAfter())
 	return min(a.last, a.current(ready)-1)
+}
+
+// Progress identifies which periods of a space have begun, and which are expected. As long as its result and the keys of
+// the key sets are the same, c determines the same partitions. s may be nil.
+func (c Calendar) Progress(s *Space) string {
+	if s == nil {
+		return ""
+	}
+	var b strings.Builder
+	for i := range s.Dimensions {
+		d := &s.Dimensions[i]
+		if !d.IsTime() {
+			continue
+		}
+		if a, err := c.axis(d); err != nil {
+			fmt.Fprintf(&b, " %v", err)
+		} else {
+			fmt.Fprintf(&b, " %d %d", c.begun(&a), c.expected(&a))
+		}
+	}
+	return b.String()
 }
 
 // readyAfter returns how long after its end a period is expected.

@@ -91,9 +91,10 @@ type Task struct {
 	DepsSatisfied int32 `col:"deps_satisfied_count"` // number of edges that are resolved as SUCCESS
 	DepsResolved  int32 `col:"deps_resolved_count"`  // number of edges that are resolved in any way
 	// LeftOut is 0 if the task has read the visible outputs of all upstreams: when it became ready, all of them had
-	// succeeded, and no run that was triggered later had overtaken them. Otherwise, LeftOut is the fold sequence number
-	// at which the task became ready. In this case, the task reads neither a later output of an upstream that had not
-	// succeeded nor the visible output of an upstream that was overtaken.
+	// succeeded, and their outputs were visible. The output of a succeeded upstream is not visible if a run that was
+	// triggered later had already materialized the partition. Otherwise, LeftOut is the fold sequence number at which
+	// the task became ready. In this case, the task has read neither a later output of an upstream that had not
+	// succeeded, nor the visible output of the run that was triggered later.
 	LeftOut int64 `col:"left_out"`
 
 	// MaxAttempts is the limit of the task's policy plus GrantedAttempts.

@@ -195,7 +195,7 @@ func (c *control) calls(verb string) int {
 	return c.count[verb]
 }
 
-// end returns the report of the end, of which there must be exactly one.
+// end returns the report of the end. There must be exactly one such report.
 func (c *control) end(t *testing.T) *contract.Finished {
 	t.Helper()
 	c.mu.Lock()

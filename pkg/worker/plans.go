@@ -24,8 +24,8 @@ type work struct {
 	plan *loadedPlan
 	task *plan.Task
 	root string
-	// unpacked means that root contains the unpacked files of a release. Unlike a project's folder, nobody edits these
-	// files.
+	// unpacked means that root contains the unpacked files of a release. Nobody edits these files, unlike the files in a
+	// project's folder.
 	unpacked bool
 }
 

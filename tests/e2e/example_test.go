@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/duckdb/duckdb-go/v2" // the stock driver
+	_ "github.com/duckdb/duckdb-go/v2" // DuckDB's own driver
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -100,8 +100,8 @@ func (c *cloud) made(run string) map[string]string {
 	return made
 }
 
-// askDuckDB copies the tables of the bucket to this machine and queries them with stock DuckDB
-// and the views that `servo admin sql` prints.
+// askDuckDB copies the tables of the bucket to this machine. It queries them with an unmodified DuckDB, through the
+// views that `servo admin sql` prints.
 func (c *cloud) askDuckDB(query string) map[string]int {
 	c.t.Helper()
 	dir := c.t.TempDir()

@@ -280,9 +280,8 @@ func requireFile(t *testing.T, name, content string) {
 	require.Equal(t, content, string(data), name)
 }
 
-// The dispatcher contains the queue, so its tasks and deliveries are lost with it. The worker
-// finishes the running tasks and reports them to the next dispatcher. No task is executed
-// twice.
+// The dispatcher contains the queue, so the tasks and deliveries of the queue are lost when the dispatcher is killed.
+// The worker finishes the running tasks and reports them to the next dispatcher. No task is executed twice.
 func TestServicesContinueAfterDispatcherKill(t *testing.T) {
 	c := startCluster(t)
 	marks := t.TempDir()

@@ -123,8 +123,8 @@ func (d *domain) compactor(args ...string) (address string, end func()) {
 	return address, end
 }
 
-// trigger appends a run, and publishes a notification of its entry. The notification names the entry in its
-// attributes or in its body.
+// trigger appends an entry that triggers a run, and publishes a notification of this entry. The notification names
+// the entry in its attributes or in its body.
 func (d *domain) trigger(attributes bool) (run string) {
 	d.t.Helper()
 	world := foldtest.New(d.t)

@@ -11,7 +11,7 @@ import (
 
 var stride = flag.Int("stride", 0, "distance of the calls at which a process dies; 0: about 25 deaths")
 
-// ticking returns a world without other faults, in which one schedule ticks for some minutes.
+// ticking returns a world without faults, in which one schedule ticks for some minutes. A test may add a death.
 func ticking(seed uint64) sim.World {
 	return sim.World{
 		Seed: seed, Compactors: 1, Dispatchers: 2, Workers: 1, Clients: 1, Domains: 1, Requests: 1, Tasks: 1, Minutes: 4, PageSize: 1000,
@@ -20,7 +20,7 @@ func ticking(seed uint64) sim.World {
 }
 
 // A process may die at any of its calls: before it reads or writes, sends or receives, or sleeps. Even so, each
-// instant of the schedule must have one tick, and each tick at most one run.
+// instant of the schedule must have exactly one tick, and each tick must have at most one run.
 func TestI26TicksSurviveDeathAtAnyCall(t *testing.T) {
 	if *world != "" || *lanes > 1 && *lane > 0 {
 		t.Skip("it runs in the first lane")

@@ -214,8 +214,8 @@ func TestBatchedWorldsKeepPromises(t *testing.T) {
 	require.GreaterOrEqual(t, shown, worlds, "the worlds must make batches")
 }
 
-// mergingWorlds are the seeds of worlds with merged files that run in addition to those that the other tests draw. The
-// first world of each lane has no faults, so it certainly merges and reads.
+// mergingWorlds are the seeds of worlds with merged files that run in addition to those that the other tests draw.
+// The first two worlds have no faults, so each of them certainly publishes merged files and reads from them.
 var mergingWorlds = []uint64{120_004, 120_010, 120_003, 120_009, 120_002, 120_007}
 
 func TestMergingWorldsKeepPromises(t *testing.T) {
@@ -318,11 +318,11 @@ func TestParquetWorldsKeepPromises(t *testing.T) {
 	})
 }
 
-// mayPart is how many of a lane's worlds may have two traces. A trace may differ for this reason: if one event wakes
-// several goroutines of a process, the scheduler decides which of them takes a lock first. On one processor, the
-// scheduler always decides in the same way, unless it preempts a goroutine that has run for 10 ms. Such a preemption
-// happens in one of 60 large worlds, in one of about 1,000 small worlds, and more often on a busy machine. So a world
-// whose first two traces differ gets four more runs, and five of the six traces must be equal.
+// mayPart is how many of a lane's worlds may have different traces in different runs. This can happen for one reason:
+// if one event wakes several goroutines of a process, the scheduler decides which of them takes a lock first. On one
+// processor, the scheduler always decides in the same way, unless it preempts a goroutine that has run for 10 ms.
+// Such a preemption happens in one of 60 large worlds, in one of about 1,000 small worlds, and more often on a busy
+// machine. So a world whose first two traces differ gets four more runs, and five of the six traces must be equal.
 const (
 	mayPart   = 1
 	moreRuns  = 4

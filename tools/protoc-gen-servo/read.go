@@ -24,8 +24,8 @@ type schema struct {
 	sent map[protoreflect.FullName]bool
 }
 
-// enum is an enum, together with the comments of the message that contains it. In the outputs, the enum has the name
-// of this message.
+// enum is an enum, together with the comments of the message that contains it. In the outputs, an enum called Value
+// has the name of this message.
 type enum struct {
 	*protogen.Enum
 	comments protogen.CommentSet

@@ -14,8 +14,8 @@ const (
 	thriftStruct = 12
 )
 
-// shortList is the least length of a list that does not fit into the head of the list. Such a length is written after
-// the head.
+// shortList is the least length that does not fit into the head of a list. Lengths from shortList on are written
+// after the head.
 const shortList = 15
 
 // compact writes the structs of a Parquet file in Thrift's compact protocol. The fields of a struct

@@ -131,7 +131,7 @@ type matcher struct {
 	used  int // number of nodes that the outermost list matched
 }
 
-// list matches nodes with patterns, in order. If prefix is true, the list of nodes may be longer than that of the
+// list matches nodes with patterns, in order. If prefix is true, the list of nodes may be longer than the list of
 // patterns.
 func (m *matcher) list(patterns, nodes []ast.Node, prefix bool) bool {
 	all := len(nodes)

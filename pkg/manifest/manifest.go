@@ -203,8 +203,8 @@ type Boundary struct {
 	DeletedThrough int64  `json:"deleted_through"`
 }
 
-// Covers reports whether a revision is collected or void, so that it counts as absent
-// even if an object with its number exists.
+// Covers reports whether a revision was collected or was ended by a rebuild. Such a revision is absent, even if an
+// object with its number exists.
 func (b Boundary) Covers(revision int64) bool { return revision <= b.DeletedThrough }
 
 // Boundary returns the boundary and its version, which a replacement must match.
@@ -230,8 +230,8 @@ func (s *Store) Boundary(ctx context.Context) (Boundary, int64, error) {
 	return b, object.Version, nil
 }
 
-// Live reports whether a manifest still exists: neither collected nor replaced by a rebuild. A reader that cannot
-// find a file calls Live before it reports damage.
+// Live reports whether a manifest still exists: it was neither collected nor replaced by a rebuild. A reader that
+// cannot find a file calls Live before it reports damage.
 func (s *Store) Live(ctx context.Context, m *Manifest) (bool, error) {
 	b, _, err := s.Boundary(ctx)
 	return err == nil && !b.Covers(m.Revision), err

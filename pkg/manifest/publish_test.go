@@ -38,7 +38,7 @@ func TestPublishTakesOneWriteAndOneRead(t *testing.T) {
 	})
 }
 
-// requests returns the counters without the bytes.
+// requests returns a copy of the counters in which the counts of bytes are zero.
 func requests(s memblob.Stats) memblob.Stats {
 	s.BytesRead, s.BytesWritten = 0, 0
 	return s

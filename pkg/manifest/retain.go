@@ -396,7 +396,7 @@ func (w *window) exceptNewest(through, newest int64) (int64, error) {
 }
 
 // after returns the least revision in [from, to) that was published after t or is absent. If there is none, it
-// returns to.
+// returns the parameter to.
 func (w *window) after(from, to int64, t event.Time) (int64, error) {
 	for from < to {
 		middle := from + (to-from)/2

@@ -77,8 +77,8 @@ func TestTasksAreInTopologicalOrder(t *testing.T) {
 	})
 }
 
-// TestTasksWaitForTheirInputs expands groups, and compares what each task waits for and what it reads with the
-// partition mappings.
+// TestTasksWaitForTheirInputs expands groups. It checks that the tasks that a task waits for, and the inputs that it
+// reads, are those of the partition mappings.
 func TestTasksWaitForTheirInputs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, assets := drawPlan(t)

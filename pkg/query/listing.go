@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// newestOutputs is the number of newest outputs of an asset from which a listing of views takes the asset's columns.
-// It is greater than one, because an output may have no rows, or belong to a partition that is no longer declared.
+// newestOutputs is how many of the newest outputs of an asset the session reads to find the columns of the asset for
+// a listing of views. The number is greater than one, because an output may have no rows, or belong to a partition
+// that is no longer declared.
 const newestOutputs = 4
 
 // listing matches SQL that may list views. DESCRIBE without a name lists all views. DESC means DESCRIBE only at the

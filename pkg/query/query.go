@@ -43,8 +43,8 @@ type Source struct {
 	// Outputs is the folder that contains the assets' outputs: the root of the object store,
 	// as an absolute path. Empty: assets have no views.
 	Outputs string
-	// Declared returns the declarations of a release; keys returns the keys that a key set has at this revision. Nil: the
-	// views of assets show all materialized partitions, without partition columns.
+	// Declared returns the declarations of a release; keys returns the keys that a key set has at this revision. If
+	// Declared is nil, the views of assets show all materialized partitions, without partition columns.
 	Declared func(ctx context.Context, release string, keys func(set string) ([]string, error)) (*Declarations, error)
 	// Links is a folder for symbolic links, as an absolute path, which the caller removes after Close. Empty: there are
 	// no links, so a filter on a partition column cannot skip files.

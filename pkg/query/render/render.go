@@ -88,7 +88,7 @@ func Write(w io.Writer, result Result, opts Options) error {
 	return err
 }
 
-// Distinct numbers duplicate names, since names are keys in JSON and YAML.
+// Distinct appends numbers to duplicate names, because names are keys in JSON and YAML.
 func Distinct(columns []string) []string {
 	seen := make(map[string]int, len(columns))
 	names := make([]string, len(columns))

@@ -42,7 +42,7 @@ type dryAsset struct {
 	Tasks int    `json:"tasks"`
 	// Partitions are the partitions of the tasks, as ranges; none for an unpartitioned asset.
 	Partitions []string `json:"partitions"`
-	// Replaces is the number of tasks whose partition has an output already.
+	// Replaces is the number of partitions of the tasks that already have an output.
 	Replaces int        `json:"replaces"`
 	Inputs   []dryInput `json:"inputs"`
 	// Samples is the number of earlier attempts on which the estimate of a task is based. The durations are in seconds.

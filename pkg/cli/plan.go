@@ -199,7 +199,7 @@ func readersOf(assets []plan.Asset) map[string][]string {
 	return readers
 }
 
-// downstreamOf returns the assets that read an asset, directly or indirectly, in order.
+// downstreamOf returns the assets that read an asset, directly or indirectly, sorted by key.
 func downstreamOf(asset string, readers map[string][]string) []string {
 	found, next := map[string]bool{}, []string{asset}
 	var list []string

@@ -148,7 +148,8 @@ func (r *runner) schemas(ctx context.Context, sess *session, snap *snapshot.Snap
 	r.a.warnings(found)
 }
 
-// unreadable warns of outputs that have no Parquet files, although other assets of the project read their rows.
+// unreadable warns of outputs that have no files, and of outputs without Parquet files whose rows other assets of the
+// project read.
 func (r *runner) unreadable(ctx context.Context, sess *session, snap *snapshot.Snapshot, run *state.Run) {
 	found, err := engine.UnreadableOutputs(ctx, sess.Store(), snap, run, r.assets)
 	if err != nil {

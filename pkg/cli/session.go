@@ -122,7 +122,8 @@ func (a *app) own(stack *embedded.Stack, dir string) *session {
 	}}
 }
 
-// owner returns the process that owns a state folder, if it exists and answers.
+// owner returns the process that owns a state folder. It returns false if there is none, or if that process has
+// ended.
 func owner(ctx context.Context, dir string) (embedded.Owner, bool) {
 	o, err := embedded.ReadOwner(dir)
 	return o, err == nil && look(ctx, dir, o) != ended
@@ -132,7 +133,7 @@ func owner(ctx context.Context, dir string) (embedded.Owner, bool) {
 type condition int
 
 const (
-	serving condition = iota // it accepts connections
+	serving condition = iota // it accepts connections, but may not answer
 	silent                   // it did not accept a connection in time, and nothing proves that it has ended
 	ended                    // it has ended, or no longer serves
 )
@@ -162,7 +163,7 @@ func look(ctx context.Context, dir string, o embedded.Owner) condition {
 	if err != nil {
 		return afterFailedDial(err)
 	}
-	_ = conn.Close() // an accepted connection proves that the owner is serving
+	_ = conn.Close() // an accepted connection proves that the owner has not ended
 	return serving
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// steps is a clock that performs one step for each Sleep.
+// steps is a clock whose Sleep advances the time without waiting and calls the next function of todo.
 type steps struct {
 	now  time.Time
 	todo []func()

@@ -237,7 +237,7 @@ func Refill(s *state.State, now event.Time) []Action {
 	return actions
 }
 
-// running returns the outbox row that a running attempt had.
+// running reconstructs the outbox row of a running attempt. The fold deleted this row when the attempt started.
 func running(s *state.State, run *state.Run, t *state.Task) *state.Dispatch {
 	id := ids.DispatchID(t.RunID, t.TaskKey, t.Attempt)
 	return &state.Dispatch{

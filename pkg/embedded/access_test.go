@@ -230,7 +230,7 @@ func TestOtherUsersAreRejected(t *testing.T) {
 		if runtime.GOOS == "linux" {
 			c.Token = owner.Token // as if the token had leaked
 			requests = append(requests, c)
-			c.Token, c.Cookie, c.Site = "", cookie, "same-origin" // the cookie has also leaked
+			c.Token, c.Cookie, c.Site = "", cookie, "same-origin" // as if the cookie had leaked
 			requests = append(requests, c)
 		}
 	}

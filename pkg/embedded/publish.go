@@ -91,7 +91,8 @@ func (s *Stack) publish(ctx context.Context) bool {
 	return err == nil
 }
 
-// publishRest runs the last pass of a closing stack, if one is due.
+// publishRest is called when the stack closes. It runs a last pass if outputs may be unpublished. Otherwise it waits
+// until a running pass has ended.
 func (s *Stack) publishRest() {
 	if s.opts.Publish == nil {
 		return

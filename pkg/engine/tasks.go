@@ -72,8 +72,9 @@ func FindTaskAnywhere(ctx context.Context, snap *snapshot.Snapshot, runID, name 
 	return nil, nil, err
 }
 
-// matching returns the tasks of a run that name matches. Unless name is the key of a task, it also returns the keys
-// of all tasks of the run. name may be the readable form of a key, or a part of it.
+// matching returns the tasks of a run whose keys match name: a task's key or its readable form, the key of one
+// partition of a batch, an asset's key, or a part of a task's key. In the last two cases, and if no task matches, it
+// also returns the keys of all tasks of the run.
 func matching(s *state.State, runID, name string) (found []*state.Task, keys []string) {
 	name = ids.StoredKey(name)
 	if t := s.Tasks.Get(state.Key2{A: runID, B: name}); t != nil {

@@ -395,7 +395,7 @@ func TestI31TransitionsAreReportedOnce(t *testing.T) {
 			check()
 		}
 		require.EqualValues(t, 2*failed, w.State.AlertRules.Get("all").Transitions, "a task and its run")
-		for range 400 { // until no message is tried any more
+		for range 400 { // until no message waits for another try
 			w.send(event.NotificationFailed)
 			if !w.wake() {
 				break

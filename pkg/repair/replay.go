@@ -74,8 +74,8 @@ func (r *replay) group(ctx context.Context, p place) error {
 	if err != nil {
 		return fmt.Errorf("replay %s: %w", p, err)
 	}
-	// The sequence numbers of groups can have gaps: if a dead letter was folded later, ledger_entries contains only the
-	// sequence number of the later fold, and the one that the dead letter had first stays unused.
+	// Sequence numbers can have gaps: if a waiting dead letter was folded later, ledger_entries contains only the
+	// sequence numbers of the later fold, so those of the first fold stay unused.
 	r.state.FoldSeq = p.firstSeq - 1
 	g.Revision = p.revision
 	if to, ok := r.renamed[g.Entry]; ok {

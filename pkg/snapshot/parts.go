@@ -22,7 +22,8 @@ import (
 const (
 	// maxOpen limits the total size of the cached parts of files, in bytes.
 	maxOpen = 128 << 20
-	// maxHeads is the maximum number of cached elements of each cache for queries: of heads, and of stretches.
+	// maxHeads is the maximum number of elements in the cache of run heads, and in the cache of stretches. The cache of
+	// task heads has half as many.
 	maxHeads = 1 << 18
 	// maxFailed is the maximum number of cached failed tasks of closed runs. maxCells is the maximum number of cached
 	// partitions.

@@ -301,7 +301,7 @@ func TestNeverFreshWhenStale(t *testing.T) {
 				}
 				outdated := h.outdated(&all[i], p.Key)
 				if row.Incomplete() && !outdated {
-					continue // from the row alone, the inputs that were left out are unknown
+					continue // the row does not show which inputs were left out
 				}
 				require.Equal(r, outdated, p.Status == staleness.Stale, "%+v", row)
 			}

@@ -17,8 +17,8 @@ type Promise struct {
 	Version string `col:"version,null"`
 	Spec    string `col:"spec,null"`
 	// Period is the period (a value of the time dimension) whose deadline is DueAt. NextAt is when the fold requests a
-	// verdict about the deadline. WantedAt is the time since which it waits for an automator's verdict. While it waits,
-	// NextAt is 0.
+	// verdict about the deadline. WantedAt is the time since which the fold waits for the verdict of an automator. While
+	// the fold waits, NextAt is 0.
 	Period   string     `col:"period,null"`
 	DueAt    event.Time `col:"due_at,null"`
 	NextAt   event.Time `col:"next_at,null"`

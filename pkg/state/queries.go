@@ -97,7 +97,7 @@ func (s *State) LiveRunOf(root string) string {
 	return run
 }
 
-// RetryKey returns a key of run_keys: its row names the last retry of the chain that began with a run.
+// RetryKey returns the key of the row of run_keys that names the last retry of the chain that began with a run.
 func RetryKey(root string) string { return event.ReservedKeys + root }
 
 // LastRetry returns the last retry in the chain that began with a given run, or "". It also returns a retry that has

@@ -34,7 +34,8 @@ func (*AssetStatistics) newTable() store {
 	return new(rowTable[string, AssetStatistics, *AssetStatistics])
 }
 
-// Sample is the cost and the output of one successful attempt. A value below 0 means that it is unknown.
+// Sample is the cost and the output of one successful attempt. A value below 0 means that the cost or the size is
+// unknown.
 type Sample struct {
 	DurationMS, Rows, Bytes, CPUMS, MemoryMS int64
 	// Partitions is the number of partitions of a batch. It is 1 for a task of one partition or of an asset without

@@ -50,8 +50,9 @@ func (c *Column) json(row reflect.Value) string {
 }
 
 // Diff compares two sets of rows, which may be in any order, and yields a readable line for each difference. The line
-// names the key of the row, and both values of each differing column or the set that lacks the row. If the sets are
-// equal, Diff yields nothing.
+// contains the key of the row and, for a row that is in both sets, both values of each differing column. For a row
+// that is in one set only, the line says which set lacks it, and contains the whole row. If the sets are equal, Diff
+// yields nothing.
 func (t *Table[R]) Diff(want, got []*R) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		a, errA := t.sorted(want)

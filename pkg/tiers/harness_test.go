@@ -138,8 +138,8 @@ func (f *fixture) endedRun() string {
 	return run
 }
 
-// rebase adds runs until two new bases are published. One base is not enough, because it may contain an earlier
-// state.
+// rebase adds runs until two new bases are published. One base is not enough, because it may contain a state from
+// before the call.
 func (f *fixture) rebase() {
 	f.t.Helper()
 	bases := map[string]bool{f.manifest.BaseSnapshot.ID: true}

@@ -135,7 +135,8 @@ func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
 func (a *attempt) run(ctx context.Context) answer {
 	defer a.freeSlot()
 	a.startedAt = a.now()
-	admitted := a.startedAt < a.env.AdmittedUntil && !a.isLong() // the delivery of a long task is answered before its end, so its start must be reported
+	// A delivery of a long task is answered before the task ends, so the worker must report the start.
+	admitted := a.startedAt < a.env.AdmittedUntil && !a.isLong()
 	if !admitted {
 		if status := a.start(ctx); status != 0 {
 			return answer{status: status}
@@ -532,7 +533,7 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	return http.StatusInternalServerError
 }
 
-// errorOnly returns a copy of a report of a failure that omits the details, the results of checks and the log. If the
+// errorOnly returns a copy of the report of a failure, without the details, the results of checks and the log. If the
 // control plane accepted no report, it would treat the attempt as lost, and repeat it.
 func errorOnly(f *contract.Finished) *contract.Finished {
 	return &contract.Finished{

@@ -39,7 +39,7 @@ type sample struct {
 	idle *idle // set for the workload work.Idle
 }
 
-// sample measures a workload once. It starts the peer's server before and stops it afterwards.
+// sample measures a workload once. It starts the peer's server before the measurement, and stops it afterwards.
 func (b *bench) sample(ctx context.Context, p peer, workload string) (sample, error) {
 	b.samples++
 	within := sampleWithin

@@ -179,7 +179,7 @@ func encodingOf(c *column) int64 {
 	return encodingPlain
 }
 
-// appendPage appends a page, after its head, to the file.
+// appendPage appends the head of a page, and then the page itself, to the file.
 func (w *writer) appendPage(to *chunk, packed []byte, unpacked int) {
 	w.out = append(append(w.out, w.head.buf...), packed...)
 	to.size += int64(len(w.head.buf) + len(packed))

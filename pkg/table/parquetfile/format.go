@@ -25,7 +25,7 @@ const (
 // multiple of 2,048, the size of DuckDB's vectors.
 const rowGroupRows = 2048
 
-// createdBy is the name that each file records as that of the program that wrote it.
+// createdBy is the name of the program that writes the files. Each file records this name.
 const createdBy = "servo"
 
 // Format is the [table.Format] of Parquet files. It is safe for concurrent use. Its zero value

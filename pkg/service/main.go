@@ -30,8 +30,8 @@ type Process struct {
 	Getenv func(string) string
 	Stderr io.Writer
 	Clock  clock.Clock
-	// Instance distinguishes this process from other processes of its service, in the names of writers in manifests and
-	// in spans. "": the process id.
+	// Instance distinguishes this process from other processes of its service: manifests contain it in the name of their
+	// writer, and spans contain it as an attribute. "": the process id.
 	Instance string
 	// Network connects the services. nil: TCP.
 	Network Network

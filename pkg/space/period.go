@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// The periods of a kind of time are numbered in order. Days, weeks, months and years are counted from 1970-01-01. For
-// hours and shorter periods, the number is how many whole periods lie between 1970 and the start of the period, in
-// UTC. So the numbers do not depend on zone data, and if clocks repeat an hour, the two hours have different numbers.
+// The periods of a kind of time are numbered in order. Days and weeks are counted from 1970-01-01, and months and
+// years from the year 0. For hours and shorter periods, the number is how many whole periods lie between 1970 and the
+// start of the period, in UTC. So the numbers do not depend on zone data, and if clocks repeat an hour, the two hours
+// have different numbers.
 //
 // A civil time is the date and the time that clocks show. It is represented as a time.Time in UTC.
 

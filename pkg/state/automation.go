@@ -164,7 +164,7 @@ func (r *Tick) evictable(_ *State, c *cut) (closed, stop bool) {
 	return r.Outcome.Final() && c.Time.Sub(r.EndedAt) >= ClosedAfter, false
 }
 
-// wakeItem identifies a row that waits for a time: a schedule, a request, a notification or a promise.
+// wakeItem identifies what waits for a time: a schedule, a request, a notification or a watch.
 type wakeItem struct {
 	at                              event.Time
 	schedule, request, notification string

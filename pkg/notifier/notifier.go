@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,6 +50,8 @@ type Notifier struct {
 	mu     sync.Mutex // locked while a pass runs
 	newest *release.Release
 	sha    string // the hash of newest
+
+	results sync.Mutex // guards ended
 	// ended maps a notification to the result of a try that may not be in the ledger yet. The message is not sent
 	// again; only the result is appended again.
 	ended map[string]*event.NotificationEnded
@@ -74,9 +78,9 @@ func (n *Notifier) React(s *state.State) {
 }
 
 const (
-	// batch is how many notifications one pass sends. parallel is how many it sends at once.
+	// batch is how many notifications one pass sends. parallel is to how many channels it sends at once.
 	batch    = 200
-	parallel = 8
+	parallel = 16
 	// The wait after a failed pass starts at the first value, and doubles with each failed pass up to the second.
 	minWait = time.Second
 	maxWait = 30 * time.Second
@@ -134,29 +138,50 @@ func (n *Notifier) pass(ctx context.Context) (left bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	ends := make([]*event.NotificationEnded, len(rows))
+	channels := map[string][]*state.Notification{}
+	for _, row := range rows {
+		channels[row.Channel] = append(channels[row.Channel], row)
+	}
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	for i, row := range rows {
-		if end := n.ended[row.NotificationID]; end != nil && end.Try == row.Try+1 {
-			ends[i] = end // an earlier pass could not record the result
-			continue
-		}
-		g.Go(func() error {
-			ends[i] = n.try(ctx, r, row)
-			return ctx.Err()
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return false, err // discard the results: ctx has interrupted the tries
-	}
-	for _, end := range ends {
-		n.ended[end.NotificationID] = end
-	}
-	for _, end := range ends {
-		g.Go(func() error { return n.engine.EndNotification(ctx, end) })
+	for _, name := range slices.Sorted(maps.Keys(channels)) {
+		g.Go(func() error { return n.sendAll(ctx, r, channels[name]) })
 	}
 	return true, g.Wait()
+}
+
+// sendAll sends the notifications of one channel, and records each result. After a failed try it leaves the others to
+// the next pass, because each of them may take as long as the failed one.
+func (n *Notifier) sendAll(ctx context.Context, r *release.Release, rows []*state.Notification) error {
+	for _, row := range rows {
+		end := n.result(row)
+		if end == nil {
+			if end = n.try(ctx, r, row); ctx.Err() != nil {
+				return ctx.Err() // discard the result: ctx has interrupted the try
+			}
+			n.keep(end)
+		}
+		if err := n.engine.EndNotification(ctx, end); err != nil || end.Outcome == event.NotificationFailed {
+			return err
+		}
+	}
+	return nil
+}
+
+// result returns the result of a try that an earlier pass could not record, or nil.
+func (n *Notifier) result(row *state.Notification) *event.NotificationEnded {
+	n.results.Lock()
+	defer n.results.Unlock()
+	if end := n.ended[row.NotificationID]; end != nil && end.Try == row.Try+1 {
+		return end
+	}
+	return nil
+}
+
+func (n *Notifier) keep(end *event.NotificationEnded) {
+	n.results.Lock()
+	defer n.results.Unlock()
+	n.ended[end.NotificationID] = end
 }
 
 // release returns the release that is deployed, or an empty one.

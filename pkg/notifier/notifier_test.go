@@ -43,6 +43,7 @@ type system struct {
 	compact  *compactor.Compactor
 	notifier *notifier.Notifier
 	refuse   error
+	delay    time.Duration
 	messages []*notify.Message
 	calls    int
 }
@@ -80,8 +81,11 @@ func newSystem(t *testing.T) *system {
 	return s
 }
 
-func (s *system) send(_ context.Context, _ *release.Channel, m *notify.Message) error {
+func (s *system) send(ctx context.Context, _ *release.Channel, m *notify.Message) error {
 	s.calls++
+	if err := (clock.System{}).Sleep(ctx, s.delay); err != nil {
+		return err
+	}
 	if s.refuse != nil {
 		return s.refuse
 	}
@@ -187,6 +191,22 @@ func TestNotifierRetriesRefusedMessages(t *testing.T) {
 		s.refuse = nil
 		s.fire()
 		require.NoError(t, s.notifier.Drain(t.Context()))
+		require.Equal(t, state.NotificationSent, s.of("ops").State)
+	})
+}
+
+// A channel that does not answer delays neither the messages to other channels nor the records of their results.
+func TestNotifierRecordsResultsWhileAChannelHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		s.delay = time.Hour
+		s.deploy(event.WatchedAsset{MaxLagSec: 36_000})
+		drained := make(chan error)
+		go func() { drained <- s.notifier.Drain(t.Context()) }()
+		synctest.Wait()
+		require.Equal(t, state.NotificationPending, s.of("ops").State)
+		require.Equal(t, state.NotificationWaiting, s.of("gone").State)
+		require.NoError(t, <-drained)
 		require.Equal(t, state.NotificationSent, s.of("ops").State)
 	})
 }

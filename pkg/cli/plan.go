@@ -103,6 +103,10 @@ func (a *app) plan(ctx context.Context, against string, check bool) error {
 			return err
 		}
 	}
+	if check && report.Against == "" {
+		return fmt.Errorf("no release is deployed to %s, so there are no changes to check: name its state with --state, or check a new project with `servo validate`",
+			environmentName(p.Environment.Name))
+	}
 	if check && breaking > 0 {
 		return fmt.Errorf("%w: %s: --check exits with %d", errBreaking, plural(breaking, "asset"), exitBreaking)
 	}

@@ -172,7 +172,7 @@ func (p *Publisher) save(all []Status) error {
 		return fmt.Errorf("record the published places: %w", err)
 	}
 	name := filepath.Join(p.Dir, StatusFile)
-	if err = os.WriteFile(name+".new", append(data, '\n'), 0o600); err == nil {
+	if err = os.WriteFile(name+".new", append(data, '\n'), 0o644); err == nil { //nolint:gosec // users who may read the state folder
 		err = os.Rename(name+".new", name)
 	}
 	if err != nil {

@@ -55,7 +55,7 @@ var (
 var (
 	// requestBuckets reach up to requestTimeout.
 	requestBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120}
-	// callBuckets are for calls to the store and the queue, in a folder or in a cloud.
+	// callBuckets suit calls to a store or a queue, both in a folder and in a cloud.
 	callBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	foldBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 	waitBuckets = []float64{.001, .01, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}

@@ -39,8 +39,8 @@ func SortedRuns(files []manifest.File) (runs [][]manifest.File) {
 }
 
 // AbsorbedRuns decides which sorted runs are merged with new rows. It returns the index of the first one to merge;
-// all later sorted runs are also merged. Starting with the last one, a sorted run is merged if it has at most twice
-// as many rows as everything after it; the first one with more rows ends this.
+// all later sorted runs are also merged. It goes backwards from the last sorted run, and stops at the first one that
+// has more than twice as many rows as everything after it.
 func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
 	from := len(runs)
 	for from > 0 {

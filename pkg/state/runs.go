@@ -156,12 +156,12 @@ func (r *RunKeyConflict) Key() Key2 { return Key2{r.RunKey, r.RunID} }
 
 func (*RunKeyConflict) newTable() store { return new(rowTable[Key2, RunKeyConflict, *RunKeyConflict]) }
 
-// Limit is a row of limits: how many tasks of a scope may run at once. The row of a removed limit stays, because its
-// version prevents earlier commands from setting the limit again.
+// Limit is a row of limits: how many tasks of a scope may run at once. The row of a removed limit stays: its version
+// is the id of the event that removed the limit, and the fold ignores events about the limit with smaller ids.
 type Limit struct {
 	Scope   string `col:"scope,key"`
 	Name    string `col:"name,key"` // empty for the workspace
-	Slots   int32  `col:"slots"`    // for a removed limit: what older builds apply
+	Slots   int32  `col:"slots"`    // of a removed limit: the number that older builds apply
 	Removed bool   `col:"removed"`
 	Meta
 }

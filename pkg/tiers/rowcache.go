@@ -25,8 +25,8 @@ func (h rowCache) add(id string, rows *state.Rows) {
 
 // dropOverwritten drops from the inline deltas of next every row that its newest delta overwrites, and returns the
 // row cache of next. Every reader of these deltas also reads the newest one, so no reader misses the dropped rows.
-// The row of a run changes with each of its tasks, and each task's row changes several times. So most inline rows of
-// a run would be outdated. Dropping them makes writing inline deltas to files necessary only a third as often.
+// The row of a run changes with each of its tasks, and each task's row changes several times, so most inline rows of
+// a run would be outdated. Because they are dropped, inline deltas need to be written to files only a third as often.
 func (t *Tiers) dropOverwritten(next *manifest.Manifest, c *Change) (rowCache, error) {
 	cached := rowCache{}
 	for i := range next.L0 {

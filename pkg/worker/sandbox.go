@@ -145,8 +145,8 @@ func (l *lister) outsideFolder(name string, paths []string) (sandbox, error) {
 	return found, nil
 }
 
-// isOutside reports whether dir is a folder of sources.paths, or a folder below one without a hidden folder on the
-// path between them.
+// isOutside reports whether dir is a folder of sources.paths, or is below such a folder and neither dir nor a folder
+// between them is hidden.
 func (l *lister) isOutside(dir string) bool {
 	for _, name := range l.outside {
 		resolved, err := filepath.EvalSymlinks(name)

@@ -78,7 +78,7 @@ type Config struct {
 	// the task permanently. The worker retries after other errors. Nil: the worker has no secrets.
 	Secrets func(ctx context.Context, reference string) (string, error)
 	// Redactor masks secrets in the process's log. The worker adds to it the values of the variables that projects use
-	// as secrets. The logs of all tasks mask these values, too. It may be nil.
+	// as secrets. The logs of all tasks mask these values, too. Redactor may be nil.
 	Redactor *secret.Redactor
 	// ServoBin is the path of the servo program, passed to commands as SERVO_BIN.
 	ServoBin string

@@ -14,8 +14,8 @@ import (
 
 type version func(ctx context.Context, tools string) string
 
-// ofModule returns a function that returns the version of a Go module of this program, followed by the version that
-// the function beside returns.
+// ofModule returns a function that returns two versions: that of a Go module of this program, and the result of the
+// function beside.
 func ofModule(path string, beside version) version {
 	return func(ctx context.Context, tools string) string {
 		found := "unknown"
@@ -30,8 +30,8 @@ func ofModule(path string, beside version) version {
 	}
 }
 
-// ofPackage returns a function that returns the version of a Node.js package, followed by the version that the
-// function beside returns.
+// ofPackage returns a function that returns two versions: that of a Node.js package, and the result of the function
+// beside.
 func ofPackage(folder, name string, beside version) version {
 	return func(ctx context.Context, tools string) string {
 		return packageVersion(folder, name, "")(ctx, tools) + ", " + beside(ctx, tools)

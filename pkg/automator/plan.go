@@ -69,7 +69,7 @@ func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *stat
 	}
 	cause := refusal(err)
 	if cause.Code == plan.CodeMissingInput {
-		cause.Retryable = snap.State.LiveRuns() > 0 // a live run may materialize the input
+		cause.Retryable = mayArrive(snap.State, row)
 	}
 	if ofChunk && cause.Code == fold.DocumentDamaged {
 		cause.Retryable = false // pause the backfill until a person restores the document and resumes it
@@ -84,6 +84,23 @@ func (a *Automator) plan(ctx context.Context, snap *snapshot.Snapshot, row *stat
 			slog.String("code", cause.Code), slog.String("error", cause.Message), slog.Bool("retry", cause.Retryable))
 	}
 	return nil
+}
+
+// mayArrive reports whether a run may soon materialize an input that a request lacks: a live run, or a run whose
+// request has not been planned yet. Requests that lack an input themselves do not count, because two of them would
+// keep each other waiting.
+//
+// The first refusal is always temporary: schedules that are due at the same time as the request may not have
+// requested their runs yet.
+func mayArrive(s *state.State, row *state.RunRequest) bool {
+	arrives := row.Generation == 0 || s.LiveRuns() > 0
+	if !arrives {
+		s.PendingRequests(func(other *state.RunRequest) bool {
+			arrives = other.RequestID != row.RequestID && other.ErrorCode != plan.CodeMissingInput
+			return !arrives
+		})
+	}
+	return arrives
 }
 
 // start plans a request and starts its run.

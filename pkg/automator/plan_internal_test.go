@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
@@ -45,6 +46,35 @@ func TestOvertakenRequestIsPlannedAgain(t *testing.T) {
 func TestMissingInputHasItsCode(t *testing.T) {
 	cause := refusal(fmt.Errorf("%w: no selected partition can run", engine.ErrMissingInput))
 	require.Equal(t, plan.CodeMissingInput, cause.Code)
+}
+
+// A run of this minute that makes the input has not started yet when the request is planned.
+func TestMissingInputWaitsForRequestedRuns(t *testing.T) {
+	row := &state.RunRequest{RequestID: "at:reader", State: state.RequestPending}
+	again := &state.RunRequest{RequestID: "at:reader", State: state.RequestPending, Generation: 1, ErrorCode: plan.CodeMissingInput}
+	maker := &state.RunRequest{RequestID: "tick:maker", State: state.RequestPending}
+	lacking := &state.RunRequest{RequestID: "tick:other", State: state.RequestPending, Generation: 3, ErrorCode: plan.CodeMissingInput}
+	tomorrow := &state.RunRequest{RequestID: "at:tomorrow", State: state.RequestWaiting, NextAt: 1}
+	started := &state.RunRequest{RequestID: "at:started", State: state.RequestStarted}
+	live := &state.Run{RunID: "01M8DTSM05YAG24P4KXNARZC3B", State: state.RunRunning}
+	for name, c := range map[string]struct {
+		row    *state.RunRequest
+		others []*state.RunRequest
+		runs   []*state.Run
+		want   bool
+	}{
+		"the first try":              {row, nil, nil, true},
+		"nothing else":               {again, nil, nil, false},
+		"a request to be planned":    {again, []*state.RunRequest{maker}, nil, true},
+		"a live run":                 {again, nil, []*state.Run{live}, true},
+		"another that lacks inputs":  {again, []*state.RunRequest{lacking}, nil, false},
+		"one that waits for its day": {again, []*state.RunRequest{tomorrow, started}, nil, false},
+	} {
+		s := state.New(foldtest.Domain)
+		s.Load(state.Set(&state.Rows{}, append(c.others, c.row)))
+		s.Load(state.Set(&state.Rows{}, c.runs))
+		require.Equal(t, c.want, mayArrive(s, c.row), name)
+	}
 }
 
 // A retry would be useless: the ledger would reject the invalid event again.

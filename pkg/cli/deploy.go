@@ -15,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/release"
 )
@@ -118,8 +119,47 @@ func (a *app) deploy(ctx context.Context, f deployFlags) error {
 			return err
 		}
 		a.note("deployed release %s to %s: %s", a.style.bold(release.Short(made.Release)), environmentName(p.Environment.Name), describeChanges(c.changes))
+		a.noteStale(ctx, s, p, c.Code.Assets, c.changes)
 		return nil
 	})
+}
+
+// noteStale says how many partitions are stale after a deployment, among the assets whose code it has changed.
+func (a *app) noteStale(ctx context.Context, s *session, p *project.Project, assets []plan.Asset, changes []release.Change) {
+	var names []string
+	stale := 0
+	count := func() error {
+		snap, err := s.Current(ctx)
+		if err != nil {
+			return err
+		}
+		e, err := engine.Staleness(ctx, snap, assets, a.Clock.Now())
+		if err != nil {
+			return err
+		}
+		for _, change := range changes {
+			if change.NewCode == "" || change.OldCode == change.NewCode {
+				continue
+			}
+			key, err := ids.ParseAssetKey(change.Asset)
+			if err != nil {
+				return err
+			}
+			counts, err := e.Count(key)
+			if err != nil {
+				return err
+			}
+			if counts.Stale > 0 {
+				names, stale = append(names, change.Asset), stale+counts.Stale
+			}
+		}
+		return nil
+	}
+	if err := count(); err != nil {
+		a.warn("the stale partitions were not counted: %v", err)
+	} else if stale > 0 {
+		a.note("stale: %s of %s; next: servo run --stale%s", plural(stale, "partition"), someTexts(names), envFlag(p.Environment.Name))
+	}
 }
 
 // accept returns the changes of code that --accept names.
@@ -270,6 +310,7 @@ func (a *app) rollback(ctx context.Context, f deployFlags, name string) error {
 			return err
 		}
 		a.note("rolled back to release %s: %s", a.style.bold(release.Short(target)), describeChanges(changes))
+		a.noteStale(ctx, s, p, now.Assets, changes)
 		if !explicit(p) {
 			a.warn("the next `servo run` deploys the project's files again: change the files, or set deploy: explicit")
 		}

@@ -17,6 +17,8 @@ type Explanation struct {
 	// other code.
 	Current string
 	Changed bool
+	// Accepted means that the partition was made with other code, which a deployment has accepted as current.
+	Accepted bool
 	// Windowed means that the asset reads through windows. In this case, Changed may also mean that an upstream asset
 	// now declares another start or end.
 	Windowed bool
@@ -84,6 +86,7 @@ func (e *Evaluation) Explain(key ids.AssetKey, partition string) (Explanation, e
 		}
 		if x.Row != nil {
 			x.Mark = a.markOf(x.Row)
+			x.Accepted = !x.Changed && x.Row.Code != "" && x.Current != "" && !slices.Contains(a.windows.Codes(a.asset.Code)[clip], x.Row.Code)
 		}
 	} else {
 		x.Mark = a.hidden[partition]

@@ -101,8 +101,9 @@ func TestAcceptedCodeIsAcceptedForCutOffWindows(t *testing.T) {
 	made := weekRows(t, narrow, 1, 1)
 	narrow[1].Code = "3333333333333333"
 	for _, accepted := range []map[string][]string{nil, {"3333333333333333": {"2222222222222222"}}} {
-		statuses, err := evaluation(t, narrow, map[ids.AssetKey][]*state.Partition{key("week"): made}, accepted).Statuses(key("week"), []string{day(1)})
+		x, err := evaluation(t, narrow, map[ids.AssetKey][]*state.Partition{key("week"): made}, accepted).Explain(key("week"), day(1))
 		require.NoError(t, err)
-		require.Equal(t, accepted != nil, statuses[0] == staleness.Fresh)
+		require.Equal(t, accepted != nil, x.Status == staleness.Fresh)
+		require.Equal(t, accepted != nil, x.Accepted)
 	}
 }

@@ -44,6 +44,8 @@ type PartitionExplanation struct {
 	declared string
 	// windowed means that the code of a partition also depends on the declared start and end of an upstream asset.
 	windowed bool
+	// accepted means that a deployment has accepted the code of the output as current.
+	accepted bool
 }
 
 // Marked is a mark that a person has set on an output: stale, fresh or missing.
@@ -100,7 +102,7 @@ func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string, d
 		KeySets: found.Sets, Mark: MarkOf(found.Mark), Quarantine: decision,
 		Newer: upstreamPartitions(found.Newer), Pending: upstreamPartitions(found.Via),
 	}
-	x.declared, x.windowed = found.Declared, found.Windowed
+	x.declared, x.windowed, x.accepted = found.Declared, found.Windowed, found.Accepted
 	x.Headline = x.headline()
 	return x, nil
 }
@@ -177,6 +179,9 @@ func (x *PartitionExplanation) headline() string {
 	}
 	if x.Quarantine.Approved() {
 		return "is fresh: its output is " + x.Quarantine.String()
+	}
+	if x.accepted {
+		return fmt.Sprintf("is fresh: its code %s is accepted as current (`servo deploy --accept`), and nothing that it read is newer", x.Holds.Code)
 	}
 	return "is fresh: its code is current, and nothing that it read is newer"
 }

@@ -44,6 +44,8 @@ var layers = []layer{
 		{"pkg/partcolumn", []string{"pkg/ids", "=pkg/plan", "=pkg/space"}},
 		// Reads rows of CSV and JSON, and infers the types of their columns.
 		{"pkg/textrows", nil},
+		// Finds comments, literals and forbidden calls in SQL.
+		{"pkg/sqltext", nil},
 		// Predicts the duration and size of a run from earlier attempts, which callers pass.
 		{"pkg/estimate", nil},
 		// Decides which partitions are stale. It compares their recorded versions and codes with the assets' definitions.
@@ -131,10 +133,10 @@ var layers = []layer{
 		// Maintains published places: it shows the visible outputs of assets under stable names.
 		{"pkg/publisher", list(words, "pkg/contract", "pkg/snapshot")},
 		// A worker imports the contract, but none of the packages that orchestrate workers.
-		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/space", "pkg/plan", "pkg/partcolumn", "pkg/textrows", "pkg/testcase", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source", "pkg/merged")},
+		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/space", "pkg/plan", "pkg/partcolumn", "pkg/textrows", "pkg/sqltext", "pkg/testcase", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source", "pkg/merged")},
 		{"pkg/query/render", nil},
 		// Imports pkg/contract to read commit markers: they record the settings with which an output's files were written.
-		{"pkg/query", list(words, "pkg/space", "pkg/partcolumn", "pkg/textrows", "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
+		{"pkg/query", list(words, "pkg/space", "pkg/partcolumn", "pkg/textrows", "pkg/sqltext", "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
 		{"pkg/query/arrowipc", []string{"=pkg/query", "=pkg/query/render"}},
 	}},
 	{"views", []pack{
@@ -164,8 +166,8 @@ var layers = []layer{
 		}},
 	}},
 	{"surface", []pack{
-		{"pkg/project", list(words, "pkg/calendar", "pkg/estimate", "pkg/quality", "pkg/space", "pkg/plan", "pkg/selector", "pkg/release", "pkg/source", "pkg/testcase", "pkg/contract")},
-		{"pkg/project/duckparse", []string{"pkg/plan", "=pkg/project"}},
+		{"pkg/project", list(words, "pkg/calendar", "pkg/estimate", "pkg/quality", "pkg/space", "pkg/plan", "pkg/selector", "pkg/release", "pkg/source", "pkg/testcase", "pkg/contract", "pkg/sqltext")},
+		{"pkg/project/duckparse", []string{"pkg/plan", "pkg/sqltext", "=pkg/project"}},
 		// Contains the files of the web page.
 		{"pkg/ui", []string{"internal/httpx"}},
 		// Encodes and decodes the JSON of the API.

@@ -25,6 +25,7 @@ func TestTrimQueryKeepsOnlyTheStatement(t *testing.T) {
 		"SELECT 'open; --":                      "SELECT 'open; --",
 		"SELECT x$1 ;":                          "SELECT x$1",
 		"SELECT $1 ;":                           "SELECT $1",
+		"SELECT a FROM t -- all\rWHERE a > 1\r": "SELECT a FROM t -- all\rWHERE a > 1",
 	} {
 		got, start := trimQuery(text)
 		require.Equal(t, want, got, "%q", text)
@@ -35,7 +36,7 @@ func TestTrimQueryKeepsOnlyTheStatement(t *testing.T) {
 func TestTrimQueryIsIdempotent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOf(rapid.SampledFrom([]string{
-			"a", " ", "\n", ";", "--", "/*", "*/", "'", `"`, "$$", "$t$", "E'", `\`, "é",
+			"a", " ", "\n", "\r", ";", "--", "/*", "*/", "'", `"`, "$$", "$t$", "E'", `\`, "é",
 		})).Draw(t, "text"), "")
 		query, start := trimQuery(text)
 		if !strings.HasPrefix(text[start:], query) {

@@ -1,6 +1,10 @@
 package query
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/sqltext"
+)
 
 // Limits of the nesting of brackets in SQL. The time that DuckDB needs to prepare an expression grows with the third
 // power of its depth, and DuckDB cannot be interrupted while it prepares. At these limits, preparing a statement
@@ -13,8 +17,9 @@ const (
 )
 
 // checkNesting rejects SQL whose brackets are nested too deeply. Brackets in string literals, quoted names and
-// comments do not count.
+// comments do not count, unless the text has Unicode spaces, with which literals cannot be told from code.
 func checkNesting(sql string) error {
+	literals := !sqltext.HasUnicodeSpace(sql)
 	depth, work, line := 0, 0, 1
 	for i := 0; i < len(sql); {
 		switch sql[i] {
@@ -34,7 +39,10 @@ func checkNesting(sql string) error {
 		if work > maxNestingWork {
 			return fmt.Errorf("line %d: the SQL contains too many deeply nested brackets: split it into several queries", line)
 		}
-		end, _ := skip(sql, i)
+		end := i + 1
+		if literals {
+			end, _ = sqltext.Token(sql, i)
+		}
 		for _, c := range []byte(sql[i+1 : end]) { // the rest of a literal or a comment
 			if c == '\n' {
 				line++

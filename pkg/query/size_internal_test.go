@@ -73,6 +73,9 @@ func TestNestingLimits(t *testing.T) {
 	require.EqualError(t, checkNesting("SELECT '\n',\n"+strings.Repeat("(", 50)+strings.Repeat("{'a': [", 26)),
 		"line 3: brackets are nested more than 100 deep: split the expression or the subquery")
 	require.ErrorContains(t, checkNesting("SELECT "+strings.Repeat(deep(100)+",", 40)), "too many deeply nested brackets")
+	for _, before := range []string{"--\r", "$é$'$é$,", "/* ' */ 1 AS x\u00a0$$,", "\u00a0$$'$$,"} {
+		require.ErrorContains(t, checkNesting("SELECT "+before+deep(101)), "nested more than 100 deep", before)
+	}
 }
 
 // Query must return when its context ends, even while DuckDB prepares a statement, which cannot be interrupted.

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/duckdb/duckdb-go/v2"
+
+	"github.com/servo-orchestration/servo/pkg/sqltext"
 )
 
 // permit returns the kind of a statement, as DuckDB reports it. It returns an error unless the statement only reads,
@@ -42,18 +44,11 @@ func changes(kind duckdb.StmtType) bool {
 // Statements splits SQL into statements, to be run one by one.
 func Statements(sql string) []string { return split(sql) }
 
-// permitText rejects dangerous SQL that permit cannot recognize by the kind of the statement. A SELECT can enable
-// DuckDB's logging, which ends the process if the log file is not writable. query() and json_execute_serialized_sql
-// execute generated SQL, which could also enable it. permitText rejects these words everywhere, even in string
-// literals.
+// permitText rejects SQL that permit cannot recognize by the kind of the statement: a SELECT can call functions that
+// end the process or write files.
 func permitText(sql string) error {
-	logging := regexp.MustCompile(`(?i)enable_logging|json_execute_serialized_sql|u&["']`)
-	dynamic := regexp.MustCompile(`(?is)\bquery\b"?(\s|/\*.*?\*/|--[^\n]*\n)*\(`)
-	if found := logging.FindString(sql); found != "" {
-		return fmt.Errorf("a query may not use %s", found)
-	}
-	if dynamic.MatchString(sql) {
-		return errors.New("a query may not call query(): write the SQL itself")
+	if found := sqltext.FindForbidden(sql); found != nil {
+		return fmt.Errorf("%s: %s", found.Message, found.Action)
 	}
 	return nil
 }
@@ -94,7 +89,7 @@ func split(sql string) []string {
 			start, substance = i, false
 			continue
 		}
-		end, blank := skip(sql, i)
+		end, blank := sqltext.Token(sql, i)
 		substance = substance || !blank
 		i = end
 	}
@@ -102,72 +97,4 @@ func split(sql string) []string {
 		statements = append(statements, sql[start:])
 	}
 	return statements
-}
-
-// skip returns the end of the token at position i, and whether the token is blank: white space or a comment.
-func skip(sql string, i int) (end int, blank bool) {
-	rest := sql[i:]
-	switch {
-	case strings.HasPrefix(rest, "--"):
-		return i + upTo(rest, "\n", 2), true
-	case strings.HasPrefix(rest, "/*"):
-		return i + comment(rest), true
-	case rest[0] == '\'':
-		escapes := i > 0 && (sql[i-1] == 'e' || sql[i-1] == 'E') && (i == 1 || !isWord(sql[i-2]))
-		return i + quoted(rest, '\'', escapes), false
-	case rest[0] == '"':
-		return i + quoted(rest, '"', false), false
-	case rest[0] == '$' && (i == 0 || !isWord(sql[i-1])):
-		if tag := regexp.MustCompile(`^\$([A-Za-z_][A-Za-z0-9_]*)?\$`).FindString(rest); tag != "" {
-			return i + upTo(rest, tag, len(tag)), false
-		}
-	}
-	return i + 1, strings.TrimSpace(rest[:1]) == ""
-}
-
-// upTo returns the length of text up to the end of the first mark that begins at the position from or later. Without
-// such a mark, it returns the length of text.
-func upTo(text, mark string, from int) int {
-	if at := strings.Index(text[from:], mark); at >= 0 {
-		return from + at + len(mark)
-	}
-	return len(text)
-}
-
-// comment returns the length of a comment. Comments can be nested.
-func comment(text string) int {
-	depth := 0
-	for i := 0; i+1 < len(text); i++ {
-		switch text[i : i+2] {
-		case "/*":
-			depth++
-			i++
-		case "*/":
-			depth--
-			i++
-			if depth == 0 {
-				return i + 1
-			}
-		}
-	}
-	return len(text)
-}
-
-// quoted returns the length of a quoted text. A doubled quotation mark does not end the text.
-func quoted(text string, quote byte, escapes bool) int {
-	for i := 1; i < len(text); i++ {
-		switch {
-		case escapes && text[i] == '\\':
-			i++
-		case text[i] == quote && i+1 < len(text) && text[i+1] == quote:
-			i++
-		case text[i] == quote:
-			return i + 1
-		}
-	}
-	return len(text)
-}
-
-func isWord(b byte) bool {
-	return b == '_' || b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= 0x80
 }

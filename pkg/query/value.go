@@ -120,8 +120,22 @@ func cutField(field string) (name, typeName string) {
 		name, typeName, _ = strings.Cut(field, " ")
 		return name, typeName
 	}
-	end := quoted(field, '"', false)
+	end := quotedName(field)
 	return strings.ReplaceAll(strings.TrimSuffix(field[1:end], `"`), `""`, `"`), field[end:]
+}
+
+// quotedName returns the length of the quoted name at the start of a text. A doubled quotation mark does not end it.
+func quotedName(text string) int {
+	for i := 1; i < len(text); i++ {
+		switch {
+		case text[i] != '"':
+		case strings.HasPrefix(text[i+1:], `"`):
+			i++
+		default:
+			return i + 1
+		}
+	}
+	return len(text)
 }
 
 // part returns the kind of the i-th part. If the kind is unknown, part returns the zero value.

@@ -196,7 +196,7 @@ func (s *separation) selectRows(n map[string]any, with *withRows, outer *frame) 
 	}
 	s.groups(f, n, items)
 	result := s.output(f, items)
-	for _, v := range []any{n["having"], n["qualify"]} {
+	for _, v := range []any{n["group_expressions"], n["having"], n["qualify"]} {
 		s.expression(f, v)
 	}
 	s.modifiers(n, items, f, result)
@@ -311,7 +311,7 @@ func (s *separation) output(f *frame, items []any) *rows {
 		item := object(v)
 		if item["type"] == "STAR" {
 			f.star(item, r, taken)
-			s.expression(f, item["replace_list"])
+			s.expression(f, item)
 			r.list = nil
 			continue
 		}
@@ -319,9 +319,7 @@ func (s *separation) output(f *frame, items []any) *rows {
 		key, instant := s.isKey(f, item), f.times[s.id(f, item)]
 		switch {
 		case item["function_name"] == "unnest" && s.isKeys(firstChild(item)):
-			if !f.fixed {
-				s.report(item, "join with it in FROM, and compare "+s.dimension.Name, "the rows of each partition are repeated for every partition of the batch")
-			}
+			s.keysInSelect(f, item, items)
 			r.fixed, key = false, true
 		default:
 			s.expression(f, item)
@@ -343,6 +341,24 @@ func (s *separation) output(f *frame, items []any) *rows {
 	return r
 }
 
+// keysInSelect reports unnest(getvariable('date_keys')) in a SELECT list if it repeats the rows of each partition, or
+// if another function of the list returns several rows: DuckDB then combines the first row of one with the first row of
+// the other.
+func (s *separation) keysInSelect(f *frame, item map[string]any, items []any) {
+	if !f.fixed {
+		s.report(item, "join with it in FROM, and compare "+s.dimension.Name, "the rows of each partition are repeated for every partition of the batch")
+	}
+	several := 0
+	contains(items, func(n map[string]any) {
+		if slices.Contains(multiplying, word(n["function_name"])) {
+			several++
+		}
+	})
+	if several > 1 {
+		s.report(item, "write one unnest in FROM for each list", "another function that returns several rows is combined with it by position")
+	}
+}
+
 // trim removes the entries of keys and times that are false.
 func (r *rows) trim() {
 	for name, ok := range r.keys {
@@ -359,24 +375,30 @@ func (r *rows) trim() {
 
 // modifiers reports LIMIT and DISTINCT ON clauses that choose among rows of several partitions.
 func (s *separation) modifiers(n map[string]any, items []any, f *frame, result *rows) {
+	chooses := false
 	for _, v := range array(n["modifiers"]) {
 		m := object(v)
-		switch m["type"] {
-		case "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER":
+		targets := array(m["distinct_on_targets"])
+		switch {
+		case m["type"] == "LIMIT_MODIFIER" || m["type"] == "LIMIT_PERCENT_MODIFIER":
+			chooses = true
 			if !result.fixed {
 				s.report(firstOf(m["limit"], m["offset"]), "use QUALIFY row_number() OVER (PARTITION BY "+s.dimension.Name+" …) <= N",
 					"LIMIT chooses among the rows of all partitions of the batch")
 			}
 			s.expression(f, m["limit"])
 			s.expression(f, m["offset"])
-		case "DISTINCT_MODIFIER":
-			targets := array(m["distinct_on_targets"])
-			if len(targets) == 0 || result.fixed {
-				continue
-			}
-			if !slices.ContainsFunc(targets, func(v any) bool { return s.determines(f, aliased(v, items)) }) {
+		case m["type"] == "DISTINCT_MODIFIER" && len(targets) > 0:
+			chooses = true
+			if !result.fixed && !slices.ContainsFunc(targets, func(v any) bool { return s.determines(f, aliased(v, items)) }) {
 				s.report(targets, "add "+s.dimension.Name+" to DISTINCT ON", "DISTINCT ON keeps only one of several rows that belong to different partitions")
 			}
+			s.expression(f, targets)
+		}
+	}
+	for _, v := range array(n["modifiers"]) {
+		if m := object(v); chooses && m["type"] == "ORDER_MODIFIER" { // otherwise, the order has no effect on the rows
+			s.expression(f, m["orders"])
 		}
 	}
 }
@@ -393,6 +415,7 @@ func (s *separation) setRows(n map[string]any, with *withRows, outer *frame) *ro
 	left, right := s.rows(object(n["left"]), with, outer), s.rows(object(n["right"]), with, outer)
 	r := &rows{fixed: left.fixed && right.fixed, list: left.list, keys: map[string]bool{}, times: map[string]bool{}}
 	if r.fixed {
+		s.modifiers(n, nil, &frame{fixed: true, with: with, outer: outer}, r)
 		return r
 	}
 	of := func(r *rows, name string) bool { return r.fixed || r.keys[name] }
@@ -413,6 +436,6 @@ func (s *separation) setRows(n map[string]any, with *withRows, outer *frame) *ro
 		}
 	}
 	r.trim()
-	s.modifiers(n, nil, &frame{}, r)
+	s.modifiers(n, nil, &frame{with: with, outer: outer}, r)
 	return r
 }

@@ -49,7 +49,11 @@ const (
 	inBoth = "/* servo\npartitions: {date: {daily: {start: 2025-01-01, end: 2025-01-31}}, region: {static: [eu, us]}}\nbatch: 50\n*/\n"
 )
 
-const keys = "getvariable('date_keys')"
+const (
+	keys  = "getvariable('date_keys')"
+	start = "getvariable('date_start')"
+	end   = "getvariable('date_end')"
+)
 
 // TestBatchesThatMix maps queries with a batch to the problem that Load must report. The problem is the reason why
 // the query may mix partitions.
@@ -66,6 +70,9 @@ func TestBatchesThatMix(t *testing.T) {
 		column   = "the column date of the result may differ"
 		filtered = "filtered by all partitions of the batch"
 		same     = "is the same for all partitions of the batch"
+		zip      = "another function that returns several rows is combined with it by position"
+		ordinal  = "the ordinal of a row depends on the other partitions in the batch"
+		function = "Servo does not know which rows the function "
 	)
 	for query, want := range map[string]string{
 		"SELECT date, id, row_number() OVER (ORDER BY v) AS n FROM raw.made":                       window,
@@ -117,6 +124,30 @@ func TestBatchesThatMix(t *testing.T) {
 		"SELECT m.date, m.v FROM raw.made m ASOF JOIN raw.bare b ON m.id = b.id AND m.v >= b.v":                            join,
 		"SELECT date, CASE WHEN v IN " + keys + " THEN 1 END AS n FROM raw.made":                                           same,
 		"SELECT n.d AS date, (SELECT max(v) FROM raw.made m WHERE m.id = n.id) AS v FROM raw.names n WHERE n.d IN " + keys: without,
+
+		// Functions that return several rows, or that read tables.
+		"SELECT unnest(" + keys + ") AS date, unnest([7]) AS n":                                                       zip,
+		"SELECT unnest(" + keys + ") AS date, 1 + generate_subscripts([7], 1) AS n":                                   zip,
+		"SELECT d AS date, n FROM unnest(" + keys + ") WITH ORDINALITY AS t(d, n)":                                    ordinal,
+		"SELECT d::DATE AS date, n FROM range(" + start + ", " + end + ", INTERVAL 1 DAY) WITH ORDINALITY AS t(d, n)": ordinal,
+		"SELECT m.date, s.n FROM generate_series(0, (SELECT max(v) FROM raw.made)) AS s(n), raw.made m":               without,
+		"SELECT m.date, s.n FROM raw.made m, generate_series(0, (SELECT max(v) FROM raw.made)) AS s(n)":               without,
+		"SELECT m.date, s.n FROM unnest((SELECT list(v) FROM raw.made)) AS s(n), raw.made m":                          without,
+		"SELECT date, (SELECT max(v) FROM query_table('raw.made')) AS n FROM raw.made":                                function + "query_table reads",
+		"SELECT m.date, h.bin FROM raw.made m, histogram_values(raw.made, v) h":                                       function + "histogram_values reads",
+		"SELECT date, (SELECT count(*) FROM duckdb_variables()) AS n FROM raw.made":                                   function + "duckdb_variables reads",
+		"SELECT d::DATE AS date FROM range(" + start + ", " + end + " - INTERVAL 1 DAY, INTERVAL 1 HOUR) AS t(d)":     "the rows that range returns depend",
+
+		// Clauses that choose rows.
+		"SELECT m.date, t.x FROM raw.made m, (SELECT 1 AS x UNION ALL SELECT 2 LIMIT len(" + keys + ")) t":                           same,
+		"SELECT m.date, t.x FROM raw.made m, (SELECT 1 AS x UNION ALL SELECT 2 ORDER BY x * len(" + keys + ") LIMIT 1) t":            same,
+		"SELECT m.date, t.x FROM raw.made m, (SELECT DISTINCT ON (d) d, v AS x FROM 'x.csv' ORDER BY v * (2 - len(" + keys + "))) t": same,
+		"SELECT m.date, t.x FROM raw.made m, (SELECT DISTINCT ON (v % len(" + keys + ")) v AS x FROM 'x.csv') t":                     same,
+		"SELECT DISTINCT ON (date, v % len(" + keys + ")) date, v FROM raw.made":                                                     same,
+		"SELECT date, sum(v) AS v FROM raw.made GROUP BY date, v % len(" + keys + ")":                                                same,
+		"SELECT m.date, t.v FROM raw.made m, (SELECT sum(v) AS v FROM raw.names GROUP BY id % len(" + keys + ")) t":                  same,
+		"SELECT * EXCLUDE (m.date) FROM raw.made m JOIN (SELECT id, d AS date FROM raw.names) n USING (id)":                          column,
+		"SELECT COLUMNS(c -> c IN ('date', 'v') OR len(" + keys + ") > 1) FROM raw.made":                                             same,
 	} {
 		_, err := loadBatch(t, inDays, query)
 		if assert.ErrorContains(t, err, want, query) {
@@ -175,6 +206,12 @@ var separate = []string{
 	"SELECT date, id FROM raw.made EXCEPT SELECT d, id FROM raw.names",
 	"SELECT hour::DATE AS date, count(*) AS n FROM raw.hours GROUP BY 1",
 	"SELECT date, region, count(*) AS n FROM raw.many GROUP BY ALL",
+	"SELECT date, v FROM raw.made ORDER BY v * len(" + keys + ")",
+	"SELECT m.date, t.d, t.n FROM raw.made m, unnest([m.id, m.v]) WITH ORDINALITY AS t(d, n)",
+	"SELECT date, unnest([v, id]) AS v, unnest([id, v]) AS id FROM raw.made",
+	"SELECT m.date, n.id FROM raw.made m, range((SELECT max(id) FROM raw.names)) AS n(id)",
+	"SELECT d::DATE AS date, d FROM range(" + start + ", " + end + " - INTERVAL 1 HOUR, INTERVAL 2 HOUR) AS t(d)",
+	"SELECT d::DATE AS date, d FROM generate_series(" + start + ", " + end + " - INTERVAL 2 HOUR, INTERVAL 2 HOUR) AS t(d)",
 	"SELECT m.date, t.n FROM raw.made m, LATERAL (SELECT count(*) AS n FROM raw.bare b WHERE b.date = m.date) t",
 }
 
@@ -244,12 +281,31 @@ func TestBatchesOfSeveralDimensions(t *testing.T) {
 		"SELECT date, unnest(getvariable('region_keys')) AS region, v FROM raw.made":                          "",
 		"SELECT date, r.k AS region, m.v FROM raw.made m, unnest(getvariable('region_keys')) AS r(k)":         "",
 		"SELECT date, r.k AS region, m.v FROM raw.made m, unnest(getvariable('region_keys')) AS r(k) LIMIT 1": "LIMIT",
+		"SELECT unnest(" + keys + ") AS date, unnest(getvariable('region_keys')) AS region":                   "is combined with it by position",
 	} {
 		_, err := loadBatch(t, inBoth, query)
 		if want == "" {
 			assert.NoError(t, err, query)
 		} else {
 			assert.ErrorContains(t, err, want, query)
+		}
+	}
+}
+
+// TestBatchesOfHoursKeepTheirKeys: a list of hours must keep its length and its values if the query converts it.
+func TestBatchesOfHoursKeepTheirKeys(t *testing.T) {
+	for cast, want := range map[string]string{
+		"":                "",
+		"::TIMESTAMP[]":   "",
+		"::TIMESTAMPTZ[]": "",
+		"::VARCHAR[]":     "",
+		"::DATE[]":        "is the same for all partitions of the batch",
+	} {
+		_, err := loadBatch(t, strings.Replace(inDays, "daily", "hourly", 1), "SELECT unnest(getvariable('hour_keys')"+cast+") AS hour")
+		if want == "" {
+			assert.NoError(t, err, cast)
+		} else {
+			assert.ErrorContains(t, err, want, cast)
 		}
 	}
 }

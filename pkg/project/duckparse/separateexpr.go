@@ -113,8 +113,18 @@ func (s *separation) isNamed(v any, suffix string) bool {
 	return n["function_name"] == "getvariable" && len(args) == 1 && strings.EqualFold(text(args[0]), s.dimension.Name+suffix)
 }
 
-// isKeys reports whether an expression is the list of the partitions.
-func (s *separation) isKeys(v any) bool { return s.isNamed(uncast(v), "_keys") }
+// isKeys reports whether an expression is the list of the partitions, in a type in which they differ.
+func (s *separation) isKeys(v any) bool {
+	n := object(v)
+	for n["type"] == "OPERATOR_CAST" {
+		element := map[string]any{"cast_type": object(object(n["cast_type"])["type_info"])["child_type"]}
+		if !s.isType(element) && typeName(element) != "VARCHAR" && (s.dimension.Type == "VARCHAR" || !isTimestamp(element)) {
+			return false
+		}
+		n = object(n["child"])
+	}
+	return s.isNamed(n, "_keys")
+}
 
 // isVariable reports whether a call reads a variable that depends on the partitions of the batch.
 func (s *separation) isVariable(n map[string]any) bool {

@@ -84,7 +84,7 @@ func (f *frame) star(item map[string]any, r *rows, taken map[string]bool) {
 		return
 	}
 	drop := map[string]bool{}
-	for _, v := range array(item["exclude_list"]) {
+	for _, v := range slices.Concat(array(item["exclude_list"]), array(item["qualified_exclude_list"])) {
 		drop[strings.ToLower(lastWord(v))] = true
 	}
 	for _, v := range array(item["replace_list"]) {
@@ -170,8 +170,20 @@ func pairOf(a, b string) string {
 
 // isType reports whether a cast converts to the type of the dimension.
 func (s *separation) isType(cast map[string]any) bool {
-	kind := word(object(cast["cast_type"])["id"])
-	return kind == s.dimension.Type || kind == "TIMESTAMP WITH TIME ZONE" && s.dimension.Type == "TIMESTAMPTZ"
+	kind := typeName(cast)
+	return kind == s.dimension.Type || kind == withZone && s.dimension.Type == "TIMESTAMPTZ"
+}
+
+// withZone is DuckDB's name of TIMESTAMPTZ.
+const withZone = "TIMESTAMP WITH TIME ZONE"
+
+// typeName returns DuckDB's name of the type to which a cast converts.
+func typeName(cast map[string]any) string { return word(object(cast["cast_type"])["id"]) }
+
+// isTimestamp reports whether a cast converts to TIMESTAMP or TIMESTAMPTZ. These types hold every microsecond.
+func isTimestamp(cast map[string]any) bool {
+	kind := typeName(cast)
+	return kind == "TIMESTAMP" || kind == withZone
 }
 
 // volatile are functions that return a different value for each row.

@@ -136,23 +136,10 @@ func (s *separation) table(n map[string]any, with *withRows, lateral *frame) *fr
 	case "SUBQUERY":
 		r = s.rows(object(object(n["subquery"])["node"]), with, lateral)
 	case "TABLE_FUNCTION":
-		call := object(n["function"])
 		if alias == "" {
-			alias = word(call["function_name"])
+			alias = word(object(n["function"])["function_name"])
 		}
-		if call["function_name"] == "unnest" && s.isKeys(firstChild(call)) {
-			r = &rows{list: []string{"unnest"}, keys: map[string]bool{"unnest": true}}
-			break
-		}
-		if name := word(call["function_name"]); s.isSeries(call) {
-			r = &rows{list: []string{name}, times: map[string]bool{name: true}}
-			break
-		}
-		if found := s.variable(call); found != nil {
-			s.report(found, "read all files, and filter the rows by the partition", "the rows that %s returns depend on all partitions of the batch", call["function_name"])
-		} else if lateral != nil {
-			s.expression(lateral, call["children"])
-		}
+		r = s.functionRows(n, with, lateral)
 	case "EXPRESSION_LIST":
 		s.expression(&frame{fixed: true, with: with}, n["values"])
 	default:
@@ -166,24 +153,74 @@ func (s *separation) table(n map[string]any, with *withRows, lateral *frame) *fr
 	return newFrame(alias, r.renamed(names))
 }
 
+// functionRows describes the rows that a table function returns. The arguments of the function can use the columns of
+// lateral, which is nil if there are none.
+func (s *separation) functionRows(n map[string]any, with *withRows, lateral *frame) *rows {
+	call := object(n["function"])
+	name := word(call["function_name"])
+	isKeys := name == "unnest" && s.isKeys(firstChild(call))
+	if isKeys || s.isSeries(call) {
+		if word(n["with_ordinality"]) == "WITH_ORDINALITY" {
+			s.report(n, "remove WITH ORDINALITY", "the ordinal of a row depends on the other partitions in the batch")
+		}
+		r := &rows{list: []string{name}}
+		if isKeys {
+			r.keys = map[string]bool{name: true}
+		} else {
+			r.times = map[string]bool{name: true}
+		}
+		return r
+	}
+	if lateral == nil {
+		lateral = &frame{fixed: true, with: with}
+	}
+	if !isKnownFunction(name) {
+		s.report(n, "", "Servo does not know which rows the function %s reads", name)
+	} else if found := s.variable(call); found != nil {
+		s.report(found, "read all files, and filter the rows by the partition", "the rows that %s returns depend on all partitions of the batch", name)
+	} else {
+		s.expression(lateral, call["children"])
+	}
+	return &rows{fixed: true}
+}
+
+// isKnownFunction reports whether the rows of a table function depend on its arguments and on files only. Other table
+// functions read tables by name, or describe the state of DuckDB, such as query_table and duckdb_variables.
+func isKnownFunction(name string) bool {
+	return strings.HasPrefix(name, "read_") || strings.HasPrefix(name, "parquet_") || slices.Contains(knownFunctions, name)
+}
+
+var knownFunctions = []string{
+	"generate_series", "glob", "icu_calendar_names", "json_each", "json_tree", "pg_timezone_names", "range", "repeat", "repeat_row", "sniff_csv", "unnest",
+}
+
 // isSeries reports whether a call returns instants from the start to the end of the batch. It returns false unless
 // the step divides the length of a period: otherwise, the instants in a period would depend on where the batch
-// starts.
+// starts. It also returns false if the call omits instants at the end of the last period.
 func (s *separation) isSeries(call map[string]any) bool {
 	name, args := word(call["function_name"]), array(call["children"])
 	if name != "generate_series" && name != "range" || len(args) != 3 || !s.isNamed(args[0], "_start") {
 		return false
 	}
-	end := object(args[1])
+	step, ok := hours(args[2])
+	period := map[string]int64{"day": dayHours, "hour": 1}[s.dimension.Unit]
+	if !ok || step <= 0 || period%step != 0 {
+		return false
+	}
+	end, before := object(args[1]), int64(0)
 	if children := array(end["children"]); end["function_name"] == "-" && len(children) == 2 {
-		if _, _, ok := duration(children[1]); !ok {
+		if before, ok = hours(children[1]); !ok || before < 0 {
 			return false
 		}
 		end = object(children[0])
 	}
-	lo, hi, ok := duration(args[2])
-	period := map[string]int64{"day": dayHours, "hour": 1}[s.dimension.Unit]
-	return s.isNamed(end, "_end") && ok && lo == hi && lo > 0 && period > 0 && period%lo == 0
+	return s.isNamed(end, "_end") && (before < step || before == step && name == "generate_series")
+}
+
+// hours returns the length of a constant interval if the interval always has the same length.
+func hours(v any) (length int64, ok bool) {
+	lo, hi, ok := duration(v)
+	return lo, ok && lo == hi
 }
 
 // stored describes a table that the query itself does not define.
@@ -217,6 +254,8 @@ func (s *separation) changing(v any, with *withRows) (found bool) {
 			}
 		case "FUNCTION":
 			found = found || s.isVariable(n)
+		case "TABLE_FUNCTION":
+			found = found || !isKnownFunction(word(object(n["function"])["function_name"]))
 		}
 	})
 	return found

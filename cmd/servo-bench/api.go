@@ -44,7 +44,7 @@ func (s *settings) apiCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&a.dir, "dir", "", "folder of the generated state; it is kept, and the next measurement of the same size reuses it (default: a temporary folder)")
 	flags.IntVar(&a.size.Assets, "assets", corpus.Small.Assets, "number of assets")
-	flags.IntVar(&a.size.Runs, "runs", corpus.Small.Runs, "number of closed runs of one task")
+	flags.IntVar(&a.size.Runs, "runs", corpus.Small.Runs, "number of closed runs, with one task each")
 	flags.IntVar(&a.size.Partitions, "partitions", corpus.Small.Partitions, "number of partitions of all assets; one asset has a tenth of them")
 	flags.IntVar(&a.size.Tasks, "tasks", corpus.Small.Tasks, "number of tasks of an additional run")
 	flags.Uint64Var(&a.seed, "seed", 1, "seed of the generated rows")

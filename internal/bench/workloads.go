@@ -83,7 +83,7 @@ func Workloads() []Workload {
 		},
 		history,
 		{
-			Name: "W7", Description: "one run of 100,010 tasks: ten times one task, then 10,000 parallel ones", OnRequest: true, measure: sampled,
+			Name: "W7", Description: "one run of 100,010 tasks: one task, then 10,000 parallel tasks, ten times in a row", OnRequest: true, measure: sampled,
 			unit: "tasks/s", value: perSecond, runs: one,
 			assets: func(size int) []plan.Asset { return layers(10, or(size, 10_000)) }, each: 10, others: 10, //nolint:mnd // the default size: see the description
 		},

@@ -27,7 +27,7 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		check func(t *testing.T, s blob.Store)
 	}{
 		{"a created object is read back with the same description by every method", readsBack},
-		{"an object may be empty, which differs from absent", emptyObject},
+		{"an object may be empty, and an empty object is not absent", emptyObject},
 		{"an object may be large", largeObject},
 		{"an object above the caller's limit is not read", limitedGet},
 		{"create refuses a key that exists and changes nothing", createRefuses},
@@ -36,7 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		{"replace succeeds only for the current version", replaceMatches},
 		{"one of several racing replaces wins", replaceRace},
 		{"one of several racing creates and replaces of an absent key wins", createReplaceRace},
-		{"every write has another version", versionsDiffer},
+		{"every write has a new version", versionsDiffer},
 		{"put stores unconditionally", putOverwrites},
 		{"delete removes an object or accepts that it is absent", deleteIdempotent},
 		{"an absent object is ErrNotFound", absent},
@@ -98,7 +98,7 @@ func requireSame(t *testing.T, want, got blob.Object, by string) {
 	if got.Updated.IsZero() && (strings.HasPrefix(by, "Get") || by == "Open") {
 		got.Updated = want.Updated
 	}
-	require.True(t, want.Updated.Equal(got.Updated), "%s returns another time: %v, was %v", by, got.Updated, want.Updated)
+	require.True(t, want.Updated.Equal(got.Updated), "%s returns the time %v, want %v", by, got.Updated, want.Updated)
 	if got.CRC32C == 0 {
 		got.CRC32C = want.CRC32C
 	}

@@ -61,7 +61,7 @@ func checkTotals(s *state.State, b *state.Backfill) error {
 	case fmt.Sprint(have) != fmt.Sprint(want):
 		return fmt.Errorf("it has the totals %v, want %v from its chunks", have, want)
 	case chunks != b.Chunks || total != b.Cells:
-		return fmt.Errorf("it has %d chunks of %d, and %d partitions of %d", chunks, b.Chunks, total, b.Cells)
+		return fmt.Errorf("it has %d of %d chunks, and %d of %d partitions", chunks, b.Chunks, total, b.Cells)
 	case (b.Left == 0) != b.State.Ended():
 		return fmt.Errorf("it is %s with %d partitions left", b.State, b.Left)
 	case b.State.Ended() != (b.EndedAt != 0):
@@ -106,13 +106,13 @@ func checkLive(b *state.Backfill, live []*state.Chunk, waiting int32) error {
 	}
 	switch {
 	case requested > 0 && b.State != state.BackfillRunning:
-		return fmt.Errorf("it is %s, and %d chunks are requested", b.State, requested)
+		return fmt.Errorf("it is %s, but %d chunks are requested", b.State, requested)
 	case len(stages) > 1:
 		return fmt.Errorf("chunks of %d stages run at once", len(stages))
 	case b.State == state.BackfillRunning && len(live) == 0:
-		return fmt.Errorf("it is %s, and no chunk is live", b.State)
+		return fmt.Errorf("it is %s, but no chunk is live", b.State)
 	case b.State == state.BackfillRunning && waiting >= 0 && stages[waiting] && len(live) < int(b.MaxParallel):
-		return fmt.Errorf("it runs %d chunks of %d, and others wait", len(live), b.MaxParallel)
+		return fmt.Errorf("it runs %d of at most %d chunks at once, although others wait", len(live), b.MaxParallel)
 	}
 	return nil
 }
@@ -127,17 +127,17 @@ func checkChunk(s *state.State, row *state.Chunk, cells state.Cells) error {
 		}
 	case state.ChunkWaiting:
 		if left == 0 || running > 0 {
-			return fmt.Errorf("%d partitions are left, and %d run", left, running)
+			return fmt.Errorf("%d partitions are left and %d run: want at least 1 left and none running", left, running)
 		}
 	case state.ChunkRequested:
 		r := s.Requests.Get(row.RequestID)
 		if left == 0 || running > 0 || r == nil || r.State.Ended() {
-			return fmt.Errorf("%d partitions are left, and %d run; the request is %+v", left, running, r)
+			return fmt.Errorf("%d partitions are left and %d run: want at least 1 left, none running, and an open request, got %+v", left, running, r)
 		}
 	case state.ChunkRunning:
 		run := s.Runs.Get(row.RunID)
 		if left > 0 || run == nil || run.State.Terminal() {
-			return fmt.Errorf("%d partitions do not run; the run is %+v", left, run)
+			return fmt.Errorf("%d partitions do not run: want none, and a live run, got %+v", left, run)
 		}
 		tasks := int64(0)
 		s.TasksOf(run.RunID, func(t *state.Task) bool {
@@ -147,7 +147,7 @@ func checkChunk(s *state.State, row *state.Chunk, cells state.Cells) error {
 			return true
 		})
 		if run.TasksTotal > 0 && tasks != running {
-			return fmt.Errorf("%d partitions run in tasks of %d partitions", running, tasks)
+			return fmt.Errorf("%d partitions run, but the tasks of the run have %d partitions", running, tasks)
 		}
 	}
 	return nil

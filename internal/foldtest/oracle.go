@@ -105,7 +105,7 @@ func checkTask(s *state.State, t *state.Task) error {
 	case t.GrantedAttempts < 0 || t.GrantedAttempts > fold.MaxGrantedAttempts || t.MaxAttempts <= t.GrantedAttempts:
 		return fail(fmt.Sprintf("%d of its %d attempts are granted", t.GrantedAttempts, t.MaxAttempts))
 	case t.Kind == event.KindCheck && (t.OutputURI != "" || t.MaterializationID != "" || t.Quality != ""):
-		return fail("a check must not materialize anything")
+		return fail("a task that only checks must not materialize anything")
 	case t.OutputURI != "" && t.State != state.TaskSucceeded:
 		return fail("it must not have an output")
 	}

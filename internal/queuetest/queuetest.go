@@ -45,7 +45,7 @@ func Run(t *testing.T, cfg Config) {
 		{"a 5xx answer is not counted as an execution", countsExecutions},
 		{"a success is not delivered again", deliversOnce},
 		{"a task is not delivered before its time", waitsForSchedule},
-		{"a name in use, or of a task that succeeded, is refused", refusesNames},
+		{"the name of an existing task, or of a task that succeeded, is refused", refusesNames},
 		{"one of several racing creates wins and is delivered once", createRace},
 		{"the same name may be used in several queues", queuesAreApart},
 		{"a deleted task is not delivered, does not exist, and keeps its name", deletes},

@@ -179,7 +179,7 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 			continue
 		}
 		if was := before.Notifications.Get(id); was != nil && was.State != state.NotificationCounting && o.w.cfg.KeepRuns == 0 {
-			o.violation(everyTransition, "notification %s of %s was %s, and is gone", id, f.domain, was.State)
+			o.violation(everyTransition, "notification %s of %s was %s, but its row is gone", id, f.domain, was.State)
 		}
 		if !n.final { // the count of a final notification is kept: only its row has expired
 			delete(f.noted.counts, id) // the transitions are now counted in a digest
@@ -207,7 +207,7 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 			}
 		}
 		if got != want {
-			o.violation(everyTransition, "notifications to %s of %s count %d transitions, but its rules have reported %d", channel, f.domain, got, want)
+			o.violation(everyTransition, "notifications to channel %s of %s count %d transitions, but the rules have reported %d to this channel", channel, f.domain, got, want)
 		}
 	}
 	o.failures(f, before, after, first)
@@ -243,7 +243,7 @@ func (o *oracle) failures(f *followed, before, after *state.State, first bool) {
 // notification checks a new or changed notification.
 func (o *oracle) notification(f *followed, was, is *state.Notification, rebuilt bool) {
 	if was != nil && was.State.Final() && *was != *is && (!rebuilt || was.State != is.State || was.Count != is.Count) {
-		o.violation(everyTransition, "notification %s of %s was %s, and has changed", is.NotificationID, f.domain, was.State)
+		o.violation(everyTransition, "notification %s of %s was %s, which is final, but has changed", is.NotificationID, f.domain, was.State)
 	}
 	if !is.State.Final() {
 		return
@@ -266,7 +266,7 @@ func (o *oracle) unreported(s *state.State) (left []string) {
 	}
 	for row := range s.Promises.All {
 		if row.WantedAt != 0 || row.Error != "" {
-			left = append(left, fmt.Sprintf("the deadline of %s is wanted since %q: %s", row.AssetKey, row.WantedAt, row.Error))
+			left = append(left, fmt.Sprintf("the deadline of %s has waited for a verdict since %q: %s", row.AssetKey, row.WantedAt, row.Error))
 		}
 	}
 	return left

@@ -157,14 +157,14 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 		}
 		for _, w := range left {
 			if !w.timer && w.nth < timer.nth {
-				o.violation("INV-9 timers respect freshness", "entry %s, in which a timer fired, is folded, but the older %s is not", timer.entry, w.entry)
+				o.violation("INV-9 timers respect freshness", "entry %s, in which a timer fired, is folded, but the older entry %s is not", timer.entry, w.entry)
 				return
 			}
 		}
 		decided := lastSeq(f.state, timer.entry)
 		for _, w := range now {
 			if !w.timer && w.nth < timer.nth && decided > 0 && lastSeq(f.state, w.entry) > decided {
-				o.violation("INV-9 timers respect freshness", "entry %s, in which a timer fired, is folded before the older %s", timer.entry, w.entry)
+				o.violation("INV-9 timers respect freshness", "entry %s, in which a timer fired, is folded before the older entry %s", timer.entry, w.entry)
 				return
 			}
 		}

@@ -55,7 +55,7 @@ func (o *oracle) archived(key string) {
 		}
 		return
 	}
-	o.violation("archive", "%s is not at the key of its entries", key)
+	o.violation("archive", "%s is not stored under the key of its first entry", key)
 }
 
 // deletingEntry checks that an entry is in the archive before it is deleted.

@@ -169,12 +169,12 @@ func (o *oracle) backfilled(f *followed, before, after *state.State, rebuilt boo
 		total := is.Left + is.Done + is.Failed + is.Skipped + is.Cancelled
 		switch {
 		case total != is.Cells || is.Running > is.Left:
-			o.violation(addsUp, "backfill %s of %s has %d partitions, but %d are left, done, failed, skipped or cancelled, and %d of %d run",
+			o.violation(addsUp, "backfill %s of %s has %d partitions, but its counts of left, done, failed, skipped and cancelled partitions add up to %d; %d of %d left partitions are running",
 				is.BackfillID, f.domain, is.Cells, total, is.Running, is.Left)
 		case (is.Left == 0) != is.State.Ended():
-			o.violation(addsUp, "backfill %s of %s is %s, and %d partitions are left", is.BackfillID, f.domain, is.State, is.Left)
+			o.violation(addsUp, "backfill %s of %s is %s, but %d partitions are left", is.BackfillID, f.domain, is.State, is.Left)
 		case was != nil && !rebuilt && is.Round == was.Round && (is.Failed < was.Failed || is.Done < was.Done):
-			o.violation(addsUp, "backfill %s of %s had %d partitions done and %d failed, and has %d and %d", is.BackfillID, f.domain, was.Done, was.Failed, is.Done, is.Failed)
+			o.violation(addsUp, "backfill %s of %s had %d done and %d failed partitions, but now has %d and %d", is.BackfillID, f.domain, was.Done, was.Failed, is.Done, is.Failed)
 		}
 		if was == nil || was.State != is.State {
 			o.w.fault("backfill is " + string(is.State))
@@ -200,7 +200,7 @@ func (o *oracle) chunkRuns(f *followed, s *state.State) {
 			continue
 		}
 		if other := ofRequest[run.RequestID]; other != "" {
-			o.violation(addsUp, "runs %s and %s are both of request %s of %s", other, run.RunID, run.RequestID, f.domain)
+			o.violation(addsUp, "runs %s and %s both belong to request %s of %s", other, run.RunID, run.RequestID, f.domain)
 		}
 		ofRequest[run.RequestID] = run.RunID
 		if run.State.Terminal() {
@@ -225,7 +225,7 @@ func (o *oracle) settled(f *followed, s *state.State, was, is *state.Chunk) {
 	before, err2 := state.ParseCells(was.Cells)
 	after, err3 := state.ParseCells(is.Cells)
 	if err = errors.Join(err, err2, err3); err != nil || len(cells) != len(before) || len(cells) != len(after) {
-		o.violation(addsUp, "chunk %d of backfill %s of %s has %d partitions in its document, and %s: %v", is.Chunk, b.BackfillID, f.domain, len(cells), is.Cells, err)
+		o.violation(addsUp, "chunk %d of backfill %s of %s has %d partitions in its document, but its row says %s: %v", is.Chunk, b.BackfillID, f.domain, len(cells), is.Cells, err)
 		return
 	}
 	batches := batchTasks(s, is.RunID)

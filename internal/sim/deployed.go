@@ -104,7 +104,7 @@ func (o *oracle) deployments(f *followed, before, after *state.State) {
 		}
 	}
 	if n := after.Deployments.Len(); n > 0 && (current != 1 || after.Deployment().SupersededAt != 0) {
-		o.violation("I-19 code is pinned", "%d of %d deployments of %s are current", current, n, f.domain)
+		o.violation("I-19 code is pinned", "%d of %d deployments of %s are current: want one, the newest", current, n, f.domain)
 	}
 	for row := range after.Deployments.All {
 		p := f.deployed[row.DeployID]

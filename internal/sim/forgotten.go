@@ -100,7 +100,7 @@ func (o *oracle) forgotten(f *followed) {
 	}
 	for row := range f.state.Forgotten.All {
 		if !known[row.CommandID] || row.RunsBelow != "" && row.RunsBelow != row.CommandID {
-			o.violation(invariant, "nobody has forgotten %s with %s and runs below %q", row.AssetKey, row.CommandID, row.RunsBelow)
+			o.violation(invariant, "the state says that %s was forgotten by command %s for runs below %q, but the ledger has no such command", row.AssetKey, row.CommandID, row.RunsBelow)
 		}
 	}
 	for row := range f.state.Partitions.All {
@@ -123,9 +123,9 @@ func (o *oracle) hiddenSince(f *followed, row *state.Partition, seq int64, below
 	case err != nil:
 		o.violation(invariant, "%v", err)
 	case forgotten && found != nil:
-		o.violation(invariant, "readers find the output of run %s of %s%s of number %d, which was forgotten at %d", row.RunID, row.AssetKey, row.PartitionKey, row.VersionSeq, seq)
+		o.violation(invariant, "readers find the output of run %s of %s%s with the fold sequence number %d, although the asset was forgotten at %d", row.RunID, row.AssetKey, row.PartitionKey, row.VersionSeq, seq)
 	case !forgotten && found == nil && !marked:
-		o.violation(invariant, "readers do not find the output of run %s of %s%s of number %d, which was forgotten at %d", row.RunID, row.AssetKey, row.PartitionKey, row.VersionSeq, seq)
+		o.violation(invariant, "readers do not find the output of run %s of %s%s with the fold sequence number %d, although the asset was forgotten earlier, at %d", row.RunID, row.AssetKey, row.PartitionKey, row.VersionSeq, seq)
 	case forgotten:
 		o.w.fault("forgotten output hidden")
 	case row.RunID < f.state.Forgotten.Get(row.AssetKey).CommandID:

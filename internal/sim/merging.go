@@ -258,13 +258,13 @@ func (o *oracle) rows(e worker.Execution, rows []worker.InputRows, contents [][]
 			o.w.fault("rows read from a merged file")
 		}
 		if len(rows[i].Files) != len(contents[i]) {
-			o.violation("merged files", "attempt %d of task %s of run %s reads %d files of %d from a merged file", e.Attempt, e.TaskKey, e.RunID, len(contents[i]), len(rows[i].Files))
+			o.violation("merged files", "attempt %d of task %s of run %s reads %d of %d files from a merged file", e.Attempt, e.TaskKey, e.RunID, len(contents[i]), len(rows[i].Files))
 			return
 		}
 		for j, f := range rows[i].Files {
 			got = append(got, f.Key)
 			if !bytes.Equal(contents[i][j], o.w.made[f.Key]) {
-				o.violation("merged files", "attempt %d of task %s of run %s reads other rows than those of %s (merged: %t)", e.Attempt, e.TaskKey, e.RunID, f.Key, rows[i].Merged != "")
+				o.violation("merged files", "attempt %d of task %s of run %s reads rows that differ from those of %s (merged: %t)", e.Attempt, e.TaskKey, e.RunID, f.Key, rows[i].Merged != "")
 			}
 		}
 	}
@@ -334,7 +334,7 @@ func (o *oracle) mergedContent(d ids.Domain, prefix, id string, f *merged.File) 
 	for i, c := range f.Cells {
 		contents, err := cellsOf(data, i, 1)
 		if err != nil || len(contents) != 1 || !bytes.Equal(contents[0], o.w.made[c.URI+rowsName]) || !strings.HasPrefix(c.URI, contract.AssetsPrefix(d)) {
-			o.violation("merged files", "merged file %s has other rows than %s (%v)", id, c.URI, err)
+			o.violation("merged files", "merged file %s has rows that differ from those of %s (%v)", id, c.URI, err)
 		}
 	}
 }

@@ -137,7 +137,7 @@ func (o *oracle) rebuiltOnline(f *followed, m *manifest.Manifest, before, after 
 		o.violation("online rebuild", "revision %d of %s differs from the state before: %s", m.Revision, f.domain, line)
 	}
 	if m.FoldSeq != f.manifest.FoldSeq {
-		o.violation("online rebuild", "revision %d of %s has folded %d events, the revision before %d", m.Revision, f.domain, m.FoldSeq, f.manifest.FoldSeq)
+		o.violation("online rebuild", "revision %d of %s has folded %d events, but the previous revision has folded %d", m.Revision, f.domain, m.FoldSeq, f.manifest.FoldSeq)
 	}
 }
 
@@ -148,7 +148,7 @@ func (o *oracle) rebuiltBare(f *followed, before, after *state.State) {
 	f.unordered, f.rebuiltAt = true, o.w.now()
 	for row := range before.Entries.All {
 		if _, abandoned := f.abandoned[row.Entry]; !abandoned && lastSeq(after, row.Entry) < 0 {
-			o.violation("online rebuild", "the bare rebuild of %s has not folded entry %s, but the revision before had", f.domain, row.Entry)
+			o.violation("online rebuild", "the bare rebuild of %s has not folded entry %s, but the previous revision had", f.domain, row.Entry)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (o *oracle) promised(f *followed, before, after *state.State) {
 	for is := range changed(f, after.Partitions) {
 		p := after.Promises.Get(is.AssetKey)
 		if before.Partitions.Get(is.Key()) != is && p != nil && p.MaxLagSec > 0 && is.MaterializedAt > max(p.DataAt, after.FoldTime) {
-			o.violation(keptPromises, "%s of %s has an output from %s, but its freshness counts from %s", is.AssetKey, f.domain, is.MaterializedAt, p.DataAt)
+			o.violation(keptPromises, "%s of %s has an output from %s, but its age is measured from %s", is.AssetKey, f.domain, is.MaterializedAt, p.DataAt)
 		}
 	}
 	for is := range changed(f, after.Tasks) {
@@ -53,7 +53,7 @@ func (o *oracle) promised(f *followed, before, after *state.State) {
 		p, run := after.Promises.Get(is.AssetKey), after.Runs.Get(is.RunID)
 		ofRun := strings.Contains(is.SLAMissed, "run") && !strings.Contains(was.SLAMissed, "run")
 		if p != nil && ofRun && p.RunSec > 0 && after.FoldTime.Add(skew) < run.CreatedAt.Add(time.Duration(p.RunSec)*time.Second) {
-			o.violation(keptPromises, "task %s of run %s has missed its SLA at %s, %d s after %s", is.TaskKey, is.RunID, after.FoldTime, p.RunSec, run.CreatedAt)
+			o.violation(keptPromises, "task %s of run %s is reported at %s to have missed its SLA, which ends only %d s after %s", is.TaskKey, is.RunID, after.FoldTime, p.RunSec, run.CreatedAt)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (o *oracle) missed(f *followed, before, after *state.State, m *state.Deadli
 	case m.Missing == "" && m.MetAt != 0:
 		return // the deadline was missed and then met within one revision
 	case i < 0 || watched[i].Deadline == nil || m.DueAt.Time().UTC().Format("15:04") != watched[i].Deadline.By:
-		o.violation(keptPromises, "no release has the deadline of %s of %s at %s", m.AssetKey, f.domain, m.DueAt)
+		o.violation(keptPromises, "%s of %s has missed a deadline at %s, but no release declares this deadline", m.AssetKey, f.domain, m.DueAt)
 		return
 	case m.MissedAt.Add(skew) < m.DueAt:
 		o.violation(keptPromises, "%s of %s is reported at %s to have missed its deadline at %s", m.AssetKey, f.domain, m.MissedAt, m.DueAt)

@@ -52,7 +52,7 @@ func (o *oracle) scheduled(f *followed, before, after *state.State, rebuilt bool
 			continue
 		}
 		if other := f.runsOf[run.TickID]; other != "" && other != run.RunID && !f.unordered {
-			o.violation(oneTick, "runs %s and %s are both of tick %s of schedule %s of %s", other, run.RunID, run.TickID, run.ScheduleID, f.domain)
+			o.violation(oneTick, "runs %s and %s both belong to tick %s of schedule %s of %s", other, run.RunID, run.TickID, run.ScheduleID, f.domain)
 		}
 		f.runsOf[run.TickID] = run.RunID
 	}
@@ -114,7 +114,7 @@ func stateOf(r *state.RunRequest) string {
 // tick checks a new or changed tick.
 func (o *oracle) tick(f *followed, was, is *state.Tick, rebuilt bool) {
 	if was != nil && !rebuilt && was.Outcome.Final() && was.Outcome != is.Outcome {
-		o.violation(oneTick, "tick %s of schedule %s of %s was %s, and is %s", is.Logical, is.ScheduleID, f.domain, was.Outcome, is.Outcome)
+		o.violation(oneTick, "tick %s of schedule %s of %s was %s, which is final, but is now %s", is.Logical, is.ScheduleID, f.domain, was.Outcome, is.Outcome)
 	}
 	if was == nil {
 		o.w.fault("tick " + is.Kind + " " + string(is.Outcome))
@@ -155,7 +155,7 @@ func (o *oracle) next(f *followed, s *state.Schedule) {
 		return
 	}
 	if want := firstAfter(&spec, s.Cursor); s.Next != want {
-		o.violation(oneTick, "schedule %s of %s waits for %s, but after %s its first instant is %s", s.ScheduleID, f.domain, s.Next, s.Cursor, want)
+		o.violation(oneTick, "schedule %s of %s waits for %s, but its first instant after %s is %s", s.ScheduleID, f.domain, s.Next, s.Cursor, want)
 	}
 	jitter := s.NextAt.Sub(s.Next)
 	if following := firstAfter(&spec, s.Next); jitter > 0 && (jitter >= time.Duration(spec.JitterSec)*time.Second || following != 0 && s.NextAt >= following) {
@@ -315,7 +315,7 @@ func (o *oracle) ticked(f *followed) {
 	}
 	for t := range f.state.Ticks.All {
 		if run := f.state.Runs.Get(t.RunID); t.Outcome == state.TickStarted && (run == nil || run.TickID != t.TickID) {
-			o.violation(oneTick, "tick %s of schedule %s of %s started run %s, which does not exist or is another tick's", t.Logical, t.ScheduleID, f.domain, t.RunID)
+			o.violation(oneTick, "tick %s of schedule %s of %s started run %s, which does not exist or belongs to another tick", t.Logical, t.ScheduleID, f.domain, t.RunID)
 		}
 		if t.Outcome != state.TickStarted && t.RunID != "" {
 			o.violation(oneTick, "tick %s of schedule %s of %s is %s and names run %s", t.Logical, t.ScheduleID, f.domain, t.Outcome, t.RunID)

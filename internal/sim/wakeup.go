@@ -24,7 +24,7 @@ func (o *oracle) wakeup(f *followed, m *manifest.Manifest) {
 	case m.Wakeup.At == 0 && ok:
 		o.violation("INV-5 no lost work", "revision %d of %s has no wakeup, but may need a sweep from %s on", m.Revision, f.domain, needed)
 	case m.Wakeup.At > latest && ok:
-		o.violation("INV-5 no lost work", "revision %d of %s may need a sweep from %s on, but is not due before %s", m.Revision, f.domain, needed, m.Wakeup.At)
+		o.violation("INV-5 no lost work", "revision %d of %s may need a sweep from %s on, but its wakeup is not due before %s", m.Revision, f.domain, needed, m.Wakeup.At)
 	}
 	if m.Wakeup.At == 0 {
 		return

@@ -226,7 +226,7 @@ func (b *binder) bind(ctx context.Context, asset *plan.Asset) error {
 		return err
 	}
 	defer unset()
-	statement := query.within("DESCRIBE ", "")
+	statement := query.description()
 	columns, err := b.users.describe(ctx, statement)
 	if err != nil && ctx.Err() == nil && b.widen(ctx, query) {
 		columns, err = b.users.describe(ctx, statement)

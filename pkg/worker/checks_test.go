@@ -108,6 +108,7 @@ func TestEveryKindOfCheckRuns(t *testing.T) {
 		{Name: "sql_good", Kind: quality.SQL, SQL: "SELECT * FROM clean.people WHERE id > 9;", Severity: quality.Warning},
 		{Name: "sql_bad", Kind: quality.SQL, SQL: "SELECT p.* FROM clean.people p JOIN 'data/x.csv' x ON p.id = x.id -- two", Severity: quality.Warning},
 		{Name: "sql_broken", Kind: quality.SQL, SQL: "SELECT nonsense FROM clean.people", Severity: quality.Warning},
+		{Name: "sql_forbidden", Kind: quality.SQL, SQL: "SELECT 1 AS x FROM enable_logging(storage = 'file', storage_path = '/nonexistent/x')", Severity: quality.Warning},
 		{Name: "allowed", Kind: quality.NotNull, Columns: col("name"), Allow: quality.Allowance{PPM: 400_000}},
 	}
 	w := newFixture(t, nil, map[string]plan.Work{
@@ -121,8 +122,10 @@ func TestEveryKindOfCheckRuns(t *testing.T) {
 	w.clock.mu.Unlock()
 	end := w.run(key)
 	got := resultsOf(end.CheckResults)
-	broken := got["sql_broken"]
+	broken, forbidden := got["sql_broken"], got["sql_forbidden"]
 	delete(got, "sql_broken")
+	delete(got, "sql_forbidden")
+	assert.Contains(t, forbidden, "broken: Parser Error: a query may not call enable_logging(): remove the call")
 	assert.Contains(t, broken, `broken: Binder Error: Referenced column "nonsense" not found`)
 	const row2, row3 = `{"id":2,"name":"bob","age":200,"seen":"2026-11-22"}`, `{"id":2,"name":null,"age":-1,"seen":"2026-11-22"}`
 	require.Equal(t, map[string]string{

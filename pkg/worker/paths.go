@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/sqltext"
 )
 
 // Queries name files relative to the project. DuckDB resolves relative paths against the working directory of the
@@ -24,8 +25,17 @@ type edit struct {
 }
 
 // resolvePaths returns the query with absolute paths below root. If DuckDB cannot serialize a query, for example one
-// with PIVOT, the query stays unchanged and is assumed to read files.
+// with PIVOT, the query stays unchanged and is assumed to read files. All SQL of users passes through resolvePaths, so
+// it also rejects calls of functions that end the process or write files.
 func (d *database) resolvePaths(ctx context.Context, query, root string, source plan.Source) (*resolvedQuery, error) {
+	asWritten := &resolvedQuery{text: query, written: query}
+	reject := func(message string, at int) error {
+		s := asWritten.within("", "")
+		return sqlFailure(s.explain(&queryError{kind: kindParser, message: message, position: at}, source))
+	}
+	if found := sqltext.FindForbidden(query); found != nil {
+		return nil, reject(found.Message+": "+found.Action, found.At)
+	}
 	var tree string
 	row := d.conn.QueryRowContext(ctx, "SELECT CAST(json_serialize_sql(CAST($1 AS VARCHAR)) AS VARCHAR)", query)
 	if err := row.Scan(&tree); err != nil {
@@ -41,11 +51,8 @@ func (d *database) resolvePaths(ctx context.Context, query, root string, source 
 	if err := json.Unmarshal([]byte(tree), &parsed); err != nil {
 		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("parse the query: %w", err))
 	}
-	asWritten := &resolvedQuery{text: query, written: query}
 	if position, err := parsed.Position.Int64(); parsed.Error && err == nil && (parsed.Kind == "parser" || parsed.Kind == "syntax") {
-		s := asWritten.within("", "")
-		bad := &queryError{kind: kindParser, message: parsed.Message, position: byteOffset(query, int(position))}
-		return nil, sqlFailure(s.explain(bad, source))
+		return nil, reject(parsed.Message, byteOffset(query, int(position)))
 	}
 	if parsed.Error {
 		asWritten.reads = true

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -75,6 +76,30 @@ func TestQueriesCannotReadBeyondDataFolders(t *testing.T) {
 		require.Contains(t, got.Message, "data folders", name)
 		require.False(t, got.Retryable, name)
 	}
+}
+
+// This test fails if a query can replace a file in a data folder, which it may only read, or call a function that ends
+// the process. enable_logging ends it when it cannot write its file.
+func TestQueriesCannotWriteOrEndTheProcess(t *testing.T) {
+	const file = "getvariable('servo_root') || '/data/x.csv'"
+	queries := map[string]string{
+		"profile": "FROM enable_profiling(format = 'json', save_location = " + file + "), read_csv('data/x.csv')",
+		"log":     "SELECT 1 AS x FROM enable_logging(storage = 'file', storage_path = '/nonexistent/log')",
+		"hidden":  "FROM query\u00a0('FROM enable' || '_profiling(format = ''json'')')",
+		"pivoted": "FROM (PIVOT (FROM enable_profiling(format = 'json', save_location = " + file + ")) ON x IN ('x') USING max(x))",
+		"second":  "SELECT 1 AS x; COPY (SELECT 1) TO 'ROOT/data/x.csv'",
+	}
+	w := newSandboxFixture(t, ".servo", nil, queries)
+	w.plan.Assets["q/second"] = query(strings.ReplaceAll(queries["second"], "ROOT", w.root))
+	w.storePlan()
+	for name := range queries {
+		got := w.failed("q/" + name)
+		require.Equal(t, worker.CodeSQL, got.Code, name)
+		require.False(t, got.Retryable, name)
+	}
+	content, err := os.ReadFile(filepath.Join(w.root, "data/x.csv"))
+	require.NoError(t, err)
+	require.Equal(t, "v\n7\n", string(content))
 }
 
 // This test fails if glob or read_blob lists hidden files. Queries can neither read their contents nor see their

@@ -179,7 +179,7 @@ type storing struct {
 // the asset's file.
 func (d *database) storeResult(ctx context.Context, t *work, query *resolvedQuery, to storing) (rows int64, err error) {
 	source := t.plan.Sources[t.task.AssetKey]
-	description := query.within("DESCRIBE ", "")
+	description := query.description()
 	columns, err := d.describe(ctx, description)
 	if err != nil {
 		return 0, sqlFailure(description.explain(err, source))

@@ -151,6 +151,10 @@ func (q *resolvedQuery) within(before, after string) statement {
 	return statement{before + q.text + after, len(before), len(q.text), q}
 }
 
+// description returns the statement that describes the columns of the query. The brackets make further statements
+// after the query a syntax error.
+func (q *resolvedQuery) description() statement { return q.within("DESCRIBE (", "\n)") }
+
 // within returns the statement with text before and after it.
 func (s *statement) within(before, after string) statement {
 	return statement{before + s.text + after, len(before) + s.start, s.length, s.query}

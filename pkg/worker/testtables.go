@@ -184,7 +184,7 @@ func (r *testRunner) queried(ctx context.Context, g *testcase.Given, columns []r
 	var found []resultColumn
 	err := query.err
 	if err == nil {
-		found, err = r.d.describe(ctx, query.within("DESCRIBE ", ""))
+		found, err = r.d.describe(ctx, query.description())
 	}
 	if err != nil {
 		return "", &testcase.Problem{At: g.SQLAt, Message: "the query of the given rows failed: " + plainError(err)}
@@ -275,7 +275,7 @@ var unknownNames = []*regexp.Regexp{
 // given asset has unknown columns, describe adds the column to that asset. The column contains only NULLs, to which
 // DuckDB's binder assigns the type that the query needs.
 func (r *testRunner) describe(ctx context.Context, query *resolvedQuery, asset *plan.Asset, tables []givenTable) ([]resultColumn, error) {
-	s := query.within("DESCRIBE ", "")
+	s := query.description()
 	for range maxAddedColumns {
 		columns, err := r.d.describe(ctx, s)
 		if err == nil {

@@ -117,6 +117,7 @@ func TestLoadRejectsUnknownVariables(t *testing.T) {
 		"SELECT getvariable('var_month') AS x":  `unknown variable "month"`,
 		"SELECT getvariable('da' || 'te') AS x": "the name of a variable must be a literal",
 		"SELECT * FROM query('SELECT 1 AS x')":  "query() hides the tables that it reads",
+		"SELECT 1 AS x FROM enable_logging()":   "a query may not call enable_logging(): remove the call",
 	} {
 		assert.ErrorContains(t, loadQuery(t, parse, query), want, query)
 	}

@@ -15,6 +15,7 @@ import (
 	_ "github.com/duckdb/duckdb-go/v2" // registers the driver
 
 	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/sqltext"
 )
 
 // Parser is an in-memory DuckDB that only parses. The caller must close it.
@@ -116,6 +117,9 @@ func read(query, text string) project.Parsed {
 	w.walk(a.Statements[0], nil)
 	if w.hidden > 0 {
 		return bad(w.hidden-1, "query() hides the tables that it reads: write its query in parentheses instead")
+	}
+	if found := sqltext.FindForbidden(query); found != nil {
+		return bad(found.At, found.Message+": "+found.Action)
 	}
 	slices.SortStableFunc(w.refs, func(a, b project.Ref) int { return cmp.Compare(a.Offset, b.Offset) })
 	var l lookbacks

@@ -88,7 +88,8 @@ var functions = map[string]function.Function{
 	}),
 }
 
-// eval returns the value of an expression. The argument each maps the names of a block's iterators to their values.
+// eval returns the value of an expression. The map each contains the values of the iterators that the expression may
+// use, by name.
 func (p *installation) eval(e hclsyntax.Expression, each map[string]cty.Value) cty.Value {
 	p.t.Helper()
 	tree := map[string]any{}

@@ -42,8 +42,8 @@ const checker = "internal/arch/language_test.go"
 
 var forbiddenList = regexp.MustCompile("(?s)\nvar forbidden = .*?`\\)\n")
 
-// withoutForbiddenList blanks the declaration of the variable forbidden in the checker's source. The rest of the file
-// is checked. Its line numbers stay the same.
+// withoutForbiddenList replaces the list of forbidden words in this file by empty lines, so that the rest of the file
+// can be checked and keeps its line numbers.
 func withoutForbiddenList(t *testing.T, text string) string {
 	t.Helper()
 	found := forbiddenList.FindAllString(text, -1)

@@ -129,7 +129,7 @@ func (l *workload) drawSchedules(d ids.Domain) *schedules {
 	return s
 }
 
-// save stores a release, without faults, and returns its name.
+// save stores a release and returns its hash. It uses the store without injected faults.
 func (l *workload) save(d ids.Domain, r *release.Release, code *release.Code) string {
 	archive, err := source.Build(fstest.MapFS{"servo.yaml": &fstest.MapFile{Data: []byte("project: simulated\n")}}, nil)
 	if err == nil {

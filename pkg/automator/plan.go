@@ -39,7 +39,7 @@ func newProject(sha string, r *release.Release, code *release.Code) *project {
 // evaluate evaluates which partitions of the project's assets are stale in a snapshot, at the time now.
 func (p *project) evaluate(ctx context.Context, snap *snapshot.Snapshot, now time.Time) (*staleness.Evaluation, error) {
 	if p.graph == nil {
-		return engine.Staleness(ctx, snap, p.code.Assets, now) // Staleness returns the problem of the graph
+		return engine.Staleness(ctx, snap, p.code.Assets, now) // the graph is invalid: Staleness returns the error
 	}
 	return engine.Evaluate(ctx, snap, p.graph, now), nil
 }

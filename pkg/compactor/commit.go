@@ -81,7 +81,7 @@ func (c *Compactor) foldAndPublish(ctx context.Context, p publication) (n int, e
 	return n, nil
 }
 
-// fold applies the groups of the publication to the state work. After a group that created runs, it also applies the
+// fold applies the groups of p to work, a copy of the state. After a group that created runs, it also applies the
 // dead letters that waited for these runs. It returns the number of groups that were folded for the first time.
 func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) (int, error) {
 	n := 0

@@ -37,8 +37,9 @@ func (l *loaded) recorded(entry string) bool {
 	return l.state.HasEntry(entry) || entry < l.current().BaseSnapshot.EntriesFrom
 }
 
-// inHistory reports whether history contains a group. Such a group is read again only because
-// another group of its entry waited.
+// inHistory reports whether the row of a group is in history, so that the group must not be folded again. Such a
+// group is read again only if another group of its entry is a dead letter: a dead letter that may be folded now is
+// tried again, and its whole entry is read for this.
 func (l *loaded) inHistory(work *state.State, g fold.Group) bool {
 	return g.Entry < l.current().BaseSnapshot.EntriesFrom && work.Entries.Get(state.Key2{A: g.Entry, B: g.ID}) == nil
 }

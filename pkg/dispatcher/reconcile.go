@@ -101,7 +101,8 @@ func (d *Dispatcher) HandOver(ctx context.Context, revision int64, sweep bool) e
 	return d.executeNew(ctx, snap, control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), event.At(d.cfg.Clock.Now())))
 }
 
-// reached returns the current snapshot, or waits until it has at least the given revision.
+// reached returns a snapshot of at least the given revision, and waits for it if necessary. The snapshot need not be
+// the newest.
 func (d *Dispatcher) reached(ctx context.Context, revision int64) (*snapshot.Snapshot, error) {
 	waiting, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()

@@ -275,8 +275,8 @@ type TimerEnqueued struct {
 	TimerID       string `json:"timer_id"`
 	Generation    int32  `json:"generation"`
 	QueueTaskName string `json:"queue_task_name"`
-	// HopAt is set if the time of the timer is further ahead than the queue allows. The queue then calls at HopAt,
-	// before the time of the timer.
+	// HopAt is set if the timer is due later than the queue can schedule a task. The queue task then fires at HopAt,
+	// before the timer is due, and the timer is scheduled again.
 	HopAt Time `json:"hop_at,omitempty,omitzero"`
 }
 

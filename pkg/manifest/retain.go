@@ -32,8 +32,8 @@ type Policy struct {
 	// Daily is how long the policy keeps revisions that were current at midnight UTC; default 30 days.
 	Daily time.Duration
 	// Orphans is how old an unreferenced file must be before it may be deleted; default
-	// 10 minutes. It limits the time from a writer's first file to its publish, plus
-	// the lag of its clock. A slower writer must write its files again.
+	// 10 minutes. A writer must publish within this time after it has written its first file; if its clock is behind, it
+	// has that much less time. A slower writer must write its files again.
 	Orphans time.Duration
 }
 

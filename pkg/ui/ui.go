@@ -25,8 +25,8 @@ import (
 var dist embed.FS
 
 // policy is the content security policy of the page: the page may use only its own scripts and styles, and may send
-// requests only to its own server. The web worker that lays out graphs is the only script that another script may
-// load by its address.
+// requests only to its own server. Trusted Types restrict the browser functions that load a script from an address,
+// such as new Worker: scripts can pass them only the address of the web worker that lays out graphs.
 const policy = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types servo-worker"

@@ -7,9 +7,9 @@ import (
 	"runtime/metrics"
 )
 
-// GOGC is 300 as long as that allows less than 256 MiB of garbage, because with the default of 100 and a small heap,
-// collections took a fifth of the CPU time. GOGC falls to 50 as the live heap grows, because with 300 a run of
-// 100,000 tasks would need gigabytes.
+// GOGC is 300 while the live heap is so small that this allows at most 256 MiB of garbage: with the default of 100,
+// collections took a fifth of the CPU time. As the live heap grows, GOGC falls to 50: with 300, a run of 100,000
+// tasks would need gigabytes.
 const (
 	mostPercent  = 300
 	leastPercent = 50

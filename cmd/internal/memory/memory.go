@@ -1,5 +1,5 @@
-// Package memory adjusts Go's garbage collector. It does so to the live heap in a program on one machine, and to the
-// memory of the container in a service.
+// Package memory adjusts Go's garbage collector: in programs for one machine, to the size of the live heap; in
+// services, to the memory of the container.
 package memory
 
 import (

@@ -90,8 +90,9 @@ func run(ctx context.Context, from, only string, seeds int) error {
 	return nil
 }
 
-// chosen returns the mutants whose names contain one of the texts in only, which are separated by "|". It begins with
-// the first mutant whose name contains the text from.
+// chosen returns the mutants that the flags -only and -from select. The parameter only is a list of texts, separated
+// by "|": the name of a mutant must contain one of them. All mutants before the first one whose name contains the
+// parameter from are omitted.
 func chosen(mutants []mutant, from, only string) []mutant {
 	var some []mutant
 	begun := false

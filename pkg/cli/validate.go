@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -57,6 +59,7 @@ func (a *app) validateCommand() *cobra.Command {
 			a.warnings(warnings)
 			a.warnings(largeResources(p.Assets, worker.MachineMemory()))
 			a.warnings(surprises(p.Schedules))
+			a.warnings(a.startsEarly(p.Assets))
 			a.note("project %s is valid: %s%s", a.style.bold(p.Name), describeAssets(p.Assets), skipped)
 			return nil
 		},
@@ -74,6 +77,16 @@ func largeResources(assets []plan.Asset, memory int64) (found []string) {
 		}
 	}
 	return found
+}
+
+// startsEarly warns of assets with partitions that can never be materialized.
+func (a *app) startsEarly(assets []plan.Asset) []string {
+	g, err := plan.NewGraph(assets)
+	if err != nil {
+		return nil // it was already reported as a problem
+	}
+	found := plan.StartsEarly(g, plan.Calendar{Now: a.Clock.Now(), Zone: calendar.Zone})
+	return slices.Sorted(maps.Values(found))
 }
 
 // surprises warns of schedules that may tick at other times than their author expects.

@@ -118,12 +118,21 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 		warnings = append(warnings, "skipped "+blockedText(blocked)+fmt.Sprintf(": an expected input is missing: add %s, or accept this with %s",
 			r.Plan.Form.Name(plan.OptionUpstream), r.Plan.Form.Name(plan.OptionAllowIncomplete)))
 	}
+	never := ""
+	if impossible := e.Impossible(); len(impossible) > 0 {
+		never = "skipped " + blockedText(impossible) + ", because an upstream asset declares none of the partitions that they read: " +
+			"`servo validate` names the assets"
+		warnings = append(warnings, never)
+	}
 	for _, err := range e.Unlisted() {
 		warnings = append(warnings, "skipped an asset: "+err.Error())
 	}
 	if len(r.Plan.Only) == 0 {
 		what := map[Need]string{NeedStale: "is stale or missing", NeedMissing: "is missing", NeedFailed: "has failed"}[r.Need]
 		err = fmt.Errorf("%w: no selected partition %s%s", ErrNothing, what, noKeys)
+		if never != "" {
+			err = fmt.Errorf("%w; %s", err, never)
+		}
 		if len(blocked) > 0 {
 			err = fmt.Errorf("%w: no selected partition can run: %s", ErrMissingInput, warnings[0])
 		}

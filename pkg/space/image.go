@@ -70,6 +70,9 @@ type Image struct {
 	Latest bool
 	// Undeclared is the number of values that the mapping yields but that the upstream asset does not declare.
 	Undeclared int
+	// OnlyUndeclared means that the upstream asset declares no value that the mapping yields for one of its dimensions.
+	// So the partition can never read a partition.
+	OnlyUndeclared bool
 }
 
 // KeyRead names keys of a key set that determine what a partition reads. If one of these keys is removed or added
@@ -131,7 +134,7 @@ func (r *Reader) Image(key string) (Image, error) {
 	}
 	if r.same {
 		if !r.members.Has(key) {
-			return Image{Undeclared: 1}, nil
+			return Image{Undeclared: 1, OnlyUndeclared: true}, nil
 		}
 		return Image{Keys: []string{key}}, nil
 	}
@@ -148,6 +151,7 @@ func (r *Reader) Image(key string) (Image, error) {
 		}
 		lists[i] = slices.DeleteFunc(slices.Clone(list), func(v string) bool { return !r.members.HasValue(i, v) })
 		image.Undeclared += len(list) - len(lists[i])
+		image.OnlyUndeclared = image.OnlyUndeclared || len(list) > 0 && len(lists[i]) == 0
 	}
 	if image.Keys, err = r.Upstream.Product(lists, MaxImage); err != nil {
 		return Image{}, fmt.Errorf("partition %s reads %w", key, err)

@@ -76,6 +76,8 @@ type Evaluation struct {
 	within map[ids.AssetKey]*within
 	// unlisted are the errors of assets with too many partitions.
 	unlisted []error
+	// impossible counts the partitions that choose omitted because they can never be materialized.
+	impossible map[ids.AssetKey]int
 }
 
 // evaluated is an asset, together with the rows of the partitions that it declares.
@@ -107,7 +109,7 @@ func New(g *plan.Graph, d Data) *Evaluation {
 	if d.Version == nil {
 		d.Version = d.Row
 	}
-	return &Evaluation{graph: g, data: d, readers: g.Readers(d.Calendar), assets: map[ids.AssetKey]*evaluated{}, texts: texts{}, sets: map[string]keyChanges{}}
+	return &Evaluation{graph: g, data: d, readers: g.Readers(d.Calendar), assets: map[ids.AssetKey]*evaluated{}, texts: texts{}, sets: map[string]keyChanges{}, impossible: map[ids.AssetKey]int{}}
 }
 
 // AllowIncomplete sets whether [Evaluation.ToRun] and [Evaluation.ToMake] also return partitions that lack
@@ -503,6 +505,10 @@ func (e *Evaluation) ToMake(selected map[ids.AssetKey]bool) (chosen map[ids.Asse
 // it has more partitions than can be listed.
 func (e *Evaluation) Unlisted() []error { return e.unlisted }
 
+// Impossible returns the number of partitions of each asset that [Evaluation.ToRun] or [Evaluation.ToMake] omitted
+// because they can never be materialized: an upstream asset declares none of the partitions that they read.
+func (e *Evaluation) Impossible() map[ids.AssetKey]int { return e.impossible }
+
 func (e *Evaluation) choose(
 	selected map[ids.AssetKey]bool, needs func(p Partition, rereads bool) bool,
 ) (chosen map[ids.AssetKey][]string, blocked map[ids.AssetKey]int, err error) {
@@ -534,7 +540,15 @@ func (e *Evaluation) choose(
 				return nil, nil, err
 			case !needs(p, rereads):
 			case !complete:
-				blocked[key]++
+				never, err := e.readsUndeclared(a, p.Key)
+				if err != nil {
+					return nil, nil, err
+				}
+				if never {
+					e.impossible[key]++
+				} else {
+					blocked[key]++
+				}
 			default:
 				at, _ := slices.BinarySearch(chosen[key], p.Key) // at is nearly always the end
 				chosen[key] = slices.Insert(chosen[key], at, p.Key)
@@ -542,6 +556,21 @@ func (e *Evaluation) choose(
 		}
 	}
 	return chosen, blocked, nil
+}
+
+// readsUndeclared reports whether a partition reads only such partitions of an upstream asset that the upstream asset
+// does not declare.
+func (e *Evaluation) readsUndeclared(a *plan.Asset, partition string) (bool, error) {
+	for _, dep := range a.Deps {
+		if dep == a.Key {
+			continue
+		}
+		image, err := e.readers.Reads(a.Key, dep, partition)
+		if err != nil || image.OnlyUndeclared {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // byTime returns the partitions of an asset in the order in which they must be chosen. If the asset reads itself,

@@ -1,0 +1,36 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// StartsEarly describes, for each asset, why its first partition can never be materialized: an upstream asset declares
+// none of the partitions that it reads. Assets without such a partition are not in the result.
+func StartsEarly(g *Graph, c Calendar) map[ids.AssetKey]string {
+	found, readers := map[ids.AssetKey]string{}, g.Readers(c)
+	for i := range g.assets {
+		a := &g.assets[i]
+		if a.Partitions == nil || a.Broken != "" {
+			continue
+		}
+		first, err := c.ExpectedAfter(a.Partitions, "", 1)
+		if err != nil || len(first) == 0 {
+			continue
+		}
+		for _, dep := range a.Deps {
+			if up, ok := g.Asset(dep); ok && up.Partitions != nil && dep != a.Key && readsNothing(readers, a.Key, dep, first[0]) {
+				found[a.Key] = fmt.Sprintf("asset %s can never have its first partition, because %s has only partitions %s: change the `start` of one of them",
+					a.Key, dep, rangeOf(up.Partitions))
+			}
+		}
+	}
+	return found
+}
+
+// readsNothing reports whether an upstream asset declares none of the partitions that a partition reads.
+func readsNothing(readers *Readers, reader, upstream ids.AssetKey, key string) bool {
+	image, err := readers.Reads(reader, upstream, key)
+	return err == nil && image.OnlyUndeclared
+}

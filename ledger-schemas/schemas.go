@@ -1,8 +1,8 @@
 // Package ledgerschemas holds the JSON Schemas (2020-12) of the ledger: one for the envelope, and one
 // for each payload type and version. They are the source of truth for the encoding of events.
 //
-// The folder released contains each schema as it was last released. A released schema may only gain optional fields;
-// any other change needs a new version.
+// The folder named released contains each schema as it was last released. A released schema may only gain optional
+// fields; any other change needs a new version.
 package ledgerschemas
 
 import (

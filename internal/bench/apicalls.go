@@ -53,7 +53,8 @@ type Call struct {
 	Budget  float64 `json:"budget_ms"` // upper limit for P99; 0: none
 }
 
-// corpusStarted is the name of the file that records the size and the seed of a corpus, and when it was written.
+// corpusStarted is the name of the file that records the size and the seed of a corpus, and the time of its newest
+// rows.
 const corpusStarted = "corpus.json"
 
 // API measures calls of the API on a corpus, over HTTP on the loopback interface, with an embedded server in this

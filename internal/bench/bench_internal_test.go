@@ -194,8 +194,8 @@ func TestRunComparesHistories(t *testing.T) {
 	require.InDelta(t, 2, ratio([]float64{2, 10, 3}, []float64{1, 20, 1}), 1e-9, "the median of 2, 0.5 and 3")
 }
 
-// startServer returns a function that starts a server in this process. The server responds with the
-// given status, and each call of Usage counts one more operation.
+// startServer returns a function that starts a server in this process. The server responds with the given status.
+// Each call of Usage reports one more operation than the call before.
 func startServer(t *testing.T, status int) (start func(context.Context, string) (Process, error), started *int) {
 	t.Helper()
 	started = new(int)

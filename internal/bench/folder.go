@@ -83,7 +83,7 @@ const (
 	deployedSchedules = 100
 )
 
-// withProject measures a workload, after it has deployed a project if Config.Deployed is set.
+// withProject measures a workload. If Config.Deployed is set, it deploys a project first.
 func (cfg Config) withProject(ctx context.Context, stack *embedded.Stack, w Workload, s *sample) error {
 	if !cfg.Deployed {
 		return cfg.measure(ctx, stack.Engine, stack.Snapshots, w, s)

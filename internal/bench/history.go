@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// For each sample that Config.Samples asks for, W5 takes rounds samples of each history. It takes more samples than
-// other workloads, because the differences between histories are smaller than the scatter of the samples.
+// W5 takes five times as many samples of each history as Config.Samples says, because the differences between
+// histories are smaller than the scatter of the samples.
 const rounds = 5
 
 // withHistory measures a workload on stores with different numbers of finished tasks. All samples of one history share

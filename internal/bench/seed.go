@@ -47,7 +47,7 @@ type seeder struct {
 	folding  *compactor.Compactor
 	plans    map[int]*seededPlan // plans by their number of tasks
 	waiting  []compactor.Entry   // entries to be folded
-	tasks    int                 // number of tasks in the entries of waiting
+	tasks    int                 // number of tasks in these entries
 }
 
 // seed adds finished tasks to an empty state folder, in runs of perRun tasks.

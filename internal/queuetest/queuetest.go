@@ -25,8 +25,7 @@ type Config struct {
 	// Open returns an empty queue that delivers to target until the test ends, and the URL that reaches the target. The
 	// queue should begin retries within a tenth of a second.
 	Open func(t *testing.T, target http.Handler) (q queue.Queue, url string)
-	// Virtual runs each test in a bubble of testing/synctest. The queue must then not touch
-	// the network.
+	// If Virtual is set, each test runs in a bubble of testing/synctest, and the queue must not use the network.
 	Virtual bool
 }
 
@@ -150,8 +149,8 @@ func (h *harness) next() Delivery {
 	}
 }
 
-// drain returns the deliveries of the next 300 ms: it waits for a sentinel task that is due
-// then.
+// drain returns the deliveries of the next 300 ms. It waits for the delivery of a sentinel task that is due at the
+// end of this time.
 func (h *harness) drain() (before []Delivery) {
 	h.t.Helper()
 	last := h.task(fmt.Sprintf("later-%d", len(h.deliveries)))

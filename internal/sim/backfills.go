@@ -282,8 +282,9 @@ func leftBackfills(s *state.State) (left []string) {
 	return left
 }
 
-// eventsOfBackfills counts the control events of a domain's backfills in its ledger, at the end. It skips
-// worlds whose entries were lost or written far ahead, because their ledgers contain further events.
+// eventsOfBackfills counts the control events of a domain's backfills in its ledger, at the end. It skips worlds in
+// which entries were lost, or were written with times far ahead, because the ledgers of these worlds contain further
+// events.
 func (o *oracle) eventsOfBackfills(f *followed) {
 	if f.unordered || f.state.Backfills.Len() == 0 {
 		return

@@ -88,7 +88,7 @@ func (p *project) selection(only, draw int) []plan.Selection {
 	return []plan.Selection{s}
 }
 
-// isChain reports whether an asset is the chain of a project, or another partitioned asset.
+// isChain reports whether an asset is the chain of a project or, in a large world, any partitioned asset.
 func (l *workload) isChain(asset string) bool {
 	for _, p := range l.projects {
 		if last := &p.assets[len(p.assets)-1]; last.Partitions != nil && last.Key.String() == asset {

@@ -33,8 +33,8 @@ func (c *World) drawDamage() {
 	}
 }
 
-// outputWritten keeps the content of a new file of an output. When a commit marker is created, it
-// may damage the output: half of the time immediately, before a task reads it.
+// outputWritten keeps the content of a new file of an output. When the file is a commit marker, outputWritten may
+// damage the output: half of the time immediately, before a task reads the output.
 func (w *world) outputWritten(key string) {
 	if w.cfg.Faults.Damaged == 0 && w.cfg.Merging == 0 {
 		return

@@ -227,8 +227,8 @@ func readFor(batch []string, partition, input string) bool {
 }
 
 // freshInputs checks that a fresh partition has read the visible output of each input. The parameter declared is the
-// fold sequence number up to which a mark declares the partition fresh: the partition need not have read a visible
-// output that is not newer than this number.
+// fold sequence number up to which a mark declares the partition fresh: the partition must have read a visible output
+// only if the output is newer than this number.
 func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) {
 	run := f.state.Runs.Get(row.RunID)
 	if run == nil {

@@ -31,7 +31,7 @@ type driver struct {
 type call struct {
 	proc   *process
 	label  string
-	begin  func()          // the driver calls it when the call begins
+	begin  func()          // the driver calls this function when the call begins
 	serves int             // number of the request that the call serves; orders calls that are otherwise equal
 	ctx    context.Context //nolint:containedctx // the caller's context
 	done   chan struct{}

@@ -156,7 +156,7 @@ func (d *dice) delivery() deliveryFault {
 	}
 	if d.chance(d.TaskAgain, "queue task delivered twice") {
 		f.again = d.between(time.Millisecond, 10*time.Minute)
-		if f.again%2 == 0 { // half of the second deliveries come within 2 s, so that two workers execute
+		if f.again%2 == 0 { // half of the second deliveries come within 2 s: two workers execute the task at once
 			f.again %= 2 * time.Second
 		}
 	}

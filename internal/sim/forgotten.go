@@ -111,8 +111,8 @@ func (o *oracle) forgotten(f *followed) {
 }
 
 // hiddenSince checks that readers find the output of a forgotten asset only if it became visible after the fold
-// sequence number seq, at which the asset was forgotten. After a rebuild without the recorded order, outputs of runs
-// with ids less than below are hidden, too.
+// sequence number seq, at which the asset was forgotten. After a rebuild without the recorded order, it also checks
+// that outputs of runs whose ids are less than the parameter below are hidden.
 func (o *oracle) hiddenSince(f *followed, row *state.Partition, seq int64, below string) {
 	const invariant = "forgotten assets"
 	found, err := (&snapshot.Snapshot{State: f.state}).Partition(context.Background(), row.AssetKey, row.PartitionKey)

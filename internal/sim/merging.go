@@ -47,8 +47,8 @@ func DrawMerging(seed uint64) World {
 	return c
 }
 
-// merge enables merging, and gives the world a partitioned asset with more partitions. In most of these worlds, outputs
-// are replaced and collected.
+// merge enables merging, and gives the partitioned asset of each project enough days to merge: see [World.Chained].
+// In most of these worlds, outputs are replaced and collected.
 func (c *World) merge(r *rand.Rand) {
 	c.Merging, c.Mergers = 2+r.IntN(3), r.IntN(3)
 	c.Chained, c.Batched = max(c.Chained, 4+r.IntN(7)), 2+r.IntN(3)

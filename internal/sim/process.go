@@ -41,7 +41,7 @@ type process struct {
 	killed  chan struct{}
 	dead    atomic.Bool
 	fell    bool            // the process died before the end of the world
-	handler http.Handler    // handler of its endpoint, once it serves
+	handler http.Handler    // handler of its endpoint; nil until the process serves
 	work    context.Context //nolint:containedctx // parent of the contexts of the requests that the process serves
 	open    []*request
 	began   time.Time // in a collector of outputs: start of its last pass

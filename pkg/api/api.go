@@ -64,7 +64,7 @@ type Config struct {
 	// PageKey is a secret of the state folder. It signs page tokens, so that tokens stay valid when the server restarts.
 	// Nil: a restart invalidates all tokens.
 	PageKey []byte
-	// ReadOnly rejects all calls that change something.
+	// If ReadOnly is true, the server rejects all calls that change something.
 	ReadOnly bool
 	// Version is the version of the program.
 	Version string
@@ -73,7 +73,7 @@ type Config struct {
 const (
 	// maxBody is the largest accepted request, in bytes.
 	maxBody = 4 << 20
-	// compressFrom is the size in bytes from which on an answer is compressed, if its caller accepts compressed answers.
+	// Answers of at least compressFrom bytes are compressed if the caller accepts compressed answers.
 	compressFrom = 4 << 10
 )
 

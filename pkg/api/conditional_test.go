@@ -85,7 +85,7 @@ func TestReadsShowTheStateAsOf(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, first, asset.GetLastRunId())
 
-	// With as_of, all pages of a listing show this revision.
+	// All pages of a listing show the revision that as_of names.
 	page := f.get(t, "/v1/runs?as_of="+asOf+"&page_size=1", "")
 	require.Equal(t, asOf, page.header.Get("Servo-Revision"))
 	for value, status := range map[string]int{

@@ -22,7 +22,8 @@ import (
 const (
 	// idempotencyKey identifies a call, so that a repetition of the call has no further effect.
 	idempotencyKey = "Idempotency-Key"
-	// ifMatch names the version that the object must have. Otherwise, the call does not change the object.
+	// ifMatch names the version that the object must have. If the object has another version, the call fails and changes
+	// nothing.
 	ifMatch = "If-Match"
 )
 

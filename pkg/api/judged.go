@@ -24,11 +24,11 @@ type judged struct {
 	searching shared[struct{}, map[string][]engine.Failure]
 	counting  shared[string, *servov1.PartitionSummary]
 
-	// earlier are results for earlier moments, with the same project and timeline.
+	// earlier holds the results for earlier moments with the same project and timeline.
 	earlier results
 
 	mu sync.Mutex // guards the fields below; no computation holds the lock
-	// now are the results for this revision.
+	// now holds the results for this revision.
 	now results
 	// failures are the failed partitions by asset; nil: not computed yet.
 	failures map[string][]engine.Failure
@@ -252,8 +252,8 @@ func (j *judged) failedAt(ctx context.Context, at *page, p *Project, asset ids.A
 	return engine.FailedOf(failures[asset.String()], asset), err
 }
 
-// summary returns the summary of partitions that a request asks for. The parameter of is the result of [inputs.of] for
-// the asset at a revision.
+// summary returns the summary of partitions that a request asks for. The inputs of the asset at the revision are
+// identified by of, a result of [inputs.of].
 func (j *judged) summary(
 	ctx context.Context, r *servov1.GetPartitionSummaryRequest, revision int64, of string,
 	count func(context.Context) (*servov1.PartitionSummary, error),

@@ -120,7 +120,7 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	// A client that does not read its answer must not occupy a place.
 	connection := http.NewResponseController(w)
 	if err := connection.SetWriteDeadline(start.Add(maxQueryTime + time.Second)); err == nil {
-		defer func() { _ = connection.SetWriteDeadline(time.Time{}) }() // for the next request
+		defer func() { _ = connection.SetWriteDeadline(time.Time{}) }() // later requests on this connection have no deadline
 	}
 	ctx, cancel := context.WithTimeoutCause(r.Context(), maxQueryTime, fmt.Errorf("the query took longer than %s", maxQueryTime))
 	defer cancel()

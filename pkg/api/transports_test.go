@@ -401,7 +401,8 @@ func TestProtocolsRepeatCommandsAlike(t *testing.T) {
 
 	all := repeatedCalls(slow.GetRunId())
 	first := map[string]proto.Message{}
-	for _, name := range slices.Sorted(maps.Keys(all)) { // sorted: "approve an output" precedes the other call with its key
+	// In the order of the names, "approve an output" comes before the other approval, which has the same key.
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		first[name], _ = all[name](t.Context(), reference)
 	}
 	f.await(t, slow.GetRunId())

@@ -48,7 +48,7 @@ func (p *project) evaluate(ctx context.Context, snap *snapshot.Snapshot, now tim
 const (
 	unplannable = "UNPLANNABLE"       // the request does not fit the release
 	noRelease   = "NO_RELEASE"        // no release is deployed
-	overtaken   = "OVERTAKEN"         // a run that was requested later has already materialized a partition of the run
+	overtaken   = "OVERTAKEN"         // a run that was requested later has already materialized one of the partitions
 	unavailable = "STORE_UNAVAILABLE" // the state or the release could not be read
 )
 

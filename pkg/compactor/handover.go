@@ -45,7 +45,7 @@ func (c *Compactor) prove(ctx context.Context, entries []Entry) *proof {
 		return p
 	}
 	var all sync.WaitGroup
-	all.Go(func() { // g.Go blocks when the limit is reached, and the fold must not wait for it
+	all.Go(func() { // in a goroutine: g.Go blocks when the limit is reached, and the caller must not wait
 		for _, e := range unproven {
 			g.Go(func() error { return c.proveEntry(ctx, e) })
 		}

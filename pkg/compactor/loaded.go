@@ -24,7 +24,7 @@ type loaded struct {
 	tried map[string]bool
 }
 
-// unpublished is the manifest of a domain that has none. It is never changed.
+// unpublished is an empty manifest, for a domain that has not published one. It is never changed.
 var unpublished = &manifest.Manifest{}
 
 // current returns the current manifest, or an empty one if none is published.

@@ -266,7 +266,8 @@ func TestDistantTimerGetsLateWakeup(t *testing.T) {
 }
 
 // INV-5, for any interleaving of sweep and publish. A slow writer relies on the wakeup that the parent of its
-// manifest names. While the writer publishes, the compactor that serves a sweep releases this wakeup.
+// manifest names. While the writer publishes, the compactor that serves a sweep publishes that this wakeup may be
+// deleted, and the sweeper deletes it.
 func TestINV5PublishReplacesDeletedWakeup(t *testing.T) {
 	w := withWakeups(t)
 	slow := w.open("slow")

@@ -99,8 +99,8 @@ func TestAttentionDetectsMissingLivenessTimer(t *testing.T) {
 	require.Equal(t, event.At(w.Now), at)
 }
 
-// INV-5, for wakeups: no sweep finds an action before the time that Attention returns. Attention must consider the hops
-// of timers, and the age of timers that are not in a queue.
+// INV-5, for wakeups: no sweep finds an action before the time that Attention returns. Attention must consider the
+// time HopAt of timers, and the age of timers that are not in a queue.
 func TestINV5SweepIsEmptyBeforeAttention(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := foldtest.New(r)

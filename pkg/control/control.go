@@ -22,8 +22,8 @@ const (
 	PendingAge = 5 * time.Second
 	// TimerGrace is how late a timer may be before a sweep checks it.
 	TimerGrace = time.Minute
-	// maxSchedule is how far ahead a queue can schedule a task (30 days), minus a margin for clock differences. A timer
-	// that is further ahead is scheduled in hops: the queue calls earlier, and the timer is scheduled again.
+	// maxSchedule is how far ahead a queue can schedule a task (30 days), minus a margin for clock differences. If a
+	// timer is due later than that, its queue task fires before the timer is due, and the timer is scheduled again.
 	maxSchedule = 30*24*time.Hour - time.Hour
 )
 
@@ -144,8 +144,8 @@ func Timers(s *state.State, now event.Time) []Action {
 	return actions
 }
 
-// hop returns the time of the next hop of a timer that is further ahead than a queue can schedule. For any other
-// timer, it returns 0.
+// hop returns the time HopAt of a timer that is due later than a queue can schedule: its queue task fires at this
+// time, and the timer is scheduled again. For any other timer, hop returns 0.
 func hop(row *state.Timer, now event.Time) event.Time {
 	if row.FireAt.Sub(now) <= maxSchedule {
 		return 0

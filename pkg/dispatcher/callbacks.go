@@ -508,7 +508,7 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 		return err
 	}
 	caughtUp := snap.CaughtUpAt
-	if now.Sub(caughtUp) > fold.MaxCompactionLag/2 { //nolint:mnd // half, so that the state is still fresh enough at the fold
+	if now.Sub(caughtUp) > fold.MaxCompactionLag/2 { //nolint:mnd // half of the lag that the fold accepts, as a margin
 		if snap, err = d.refresh(ctx); err != nil {
 			return err
 		}

@@ -300,7 +300,7 @@ func TestHeartbeatsOfASecondShareAnEntry(t *testing.T) {
 		require.Equal(t, http.StatusOK, w.report(w.callback(run, tasks[i].TaskKey, contract.VerbHeartbeat, 1)).status)
 	}
 	require.Empty(t, w.pending)
-	require.NoError(t, w.appender.Flush(t.Context())) // Run of the appender does this after a second
+	require.NoError(t, w.appender.Flush(t.Context())) // in production, Run of the appender flushes after a second
 	require.Len(t, appended[*event.TaskHeartbeat](w), len(tasks))
 	require.Len(t, w.pending, 1, "entries")
 }

@@ -158,7 +158,7 @@ func (t *FairQueue) dropIfEmpty(q *tenantQueue) {
 
 // pace returns when the turn that is being granted begins. Turns are spaced by the rate. After a pause, the turns of
 // a tenth of a second may begin at once. Each slot has at most one granted turn that has not begun. If the next turn
-// would begin later than these turns can explain, the clock was set back. Then the spacing starts again from the
+// would begin later than these turns can explain, the clock was set back, and the spacing starts again from the
 // current time.
 func (t *FairQueue) pace() time.Time {
 	now := t.clock.Now()

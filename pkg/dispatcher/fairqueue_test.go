@@ -58,7 +58,7 @@ func TestLargeTenantDelaysSmallOneByOneRound(t *testing.T) {
 	})
 }
 
-// rounds splits an order where tenant a begins another round.
+// rounds splits the order of the turns into the first four rounds and the rest.
 func rounds(order []string) []string {
 	text := strings.Join(order, "")
 	return []string{text[:1], text[1:6], text[6:11], text[11:14], text[14:]}

@@ -2,7 +2,9 @@ package query
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,6 +44,13 @@ type ExportedOutput struct {
 	Partition, MaterializationID string
 	// URI is the object key of the output's folder.
 	URI string
+}
+
+// links returns the name of the folder with the links to the output. All partitions of a batch have the same
+// materialization, so the name also contains a hash of the partition.
+func (o *ExportedOutput) links() string {
+	sum := sha256.Sum256([]byte(o.Partition))
+	return o.MaterializationID + "-" + hex.EncodeToString(sum[:8])
 }
 
 // Catalog describes the contents of a catalog, and when it was made.
@@ -123,11 +132,11 @@ func (db *DB) loadExported(source Source) error {
 	total, markers := 0, &markers{root: source.Outputs}
 	for _, e := range source.exported {
 		a := db.assetOf(e.View, e.Columns)
-		for _, out := range e.Outputs {
-			before := len(a.files)
+		for i := range e.Outputs {
+			out, before := &e.Outputs[i], len(a.files)
 			a.add(markers, out.URI, out.Partition)
 			if len(a.parts) > 0 {
-				a.parts[len(a.parts)-1].Folder = out.MaterializationID
+				a.parts[len(a.parts)-1].Folder = out.links()
 			}
 			if total += len(a.files) - before; total > MaxFiles {
 				return fmt.Errorf("the outputs have more than %d files: export fewer assets", MaxFiles)
@@ -233,8 +242,8 @@ const (
 func retireLinks(links string, c Catalog) error {
 	needed := map[string]bool{}
 	for _, a := range c.Assets {
-		for _, out := range a.Outputs {
-			needed[strings.Replace(a.View, "/", ".", 1)+"/"+out.MaterializationID] = true
+		for i := range a.Outputs {
+			needed[strings.Replace(a.View, "/", ".", 1)+"/"+a.Outputs[i].links()] = true
 		}
 	}
 	folders, err := fs.Glob(os.DirFS(links), "*/*")

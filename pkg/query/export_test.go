@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,7 +57,8 @@ func TestExportWritesViews(t *testing.T) {
 		entries, err := os.ReadDir(filepath.Join(file+".links", "a.x"))
 		require.NoError(t, err)
 		for _, e := range entries {
-			names = append(names, e.Name())
+			name, _, _ := strings.Cut(e.Name(), "-") // without the hash of the partition
+			names = append(names, name)
 		}
 		return names
 	}
@@ -92,6 +94,30 @@ func TestExportWritesViews(t *testing.T) {
 	require.ErrorContains(t, err, "asset a/x: file ")
 	require.Equal(t, []string{"M2", "M3"}, linked())
 	require.Equal(t, "8", stock(t, file, "SELECT revision::VARCHAR FROM servo_export"))
+}
+
+// All partitions of a batch have the same materialization. A command has written the region as a column of its files,
+// and the date comes from the keys, so the links of all regions of a day have the same name.
+func TestExportShowsAllPartitionsOfABatch(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	e := query.Exported{View: "a/x", Columns: []space.Column{{Name: "date", Type: "DATE"}, {Name: "region", Type: "VARCHAR"}}}
+	for i, region := range []string{"eu", "us"} {
+		output(t, r, uriOf(i), "data.parquet", "SELECT '"+region+"' AS region")
+		describe(t, r, uriOf(i), "s", "region")
+		e.Outputs = append(e.Outputs, query.ExportedOutput{
+			Partition: ids.Partition{"date": "2025-01-01", "region": region}.Key(), MaterializationID: materialization, URI: uriOf(i),
+		})
+	}
+	file := filepath.Join(t.TempDir(), "x.duckdb")
+	for range 2 { // the second export finds the links of the first one
+		_, err := query.Export(t.Context(), query.Catalog{Outputs: r.dir, Assets: []query.Exported{e}, At: time.Date(2025, 1, 2, 0, 0, 0, 0, time.UTC)}, file)
+		require.NoError(t, err)
+		require.Equal(t, "eu us", stock(t, file, "SELECT string_agg(region, ' ' ORDER BY region) FROM a.x"))
+	}
+	retired, err := filepath.Glob(filepath.Join(file+".links", "*", "*", "retired"))
+	require.NoError(t, err)
+	require.Empty(t, retired, "the catalog needs all links")
 }
 
 func TestExportRemovesAbandonedFolders(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 )
 
-// installation is the module with a user's arguments, as far as Terraform can evaluate it
-// before it creates resources.
+// installation is the module with a user's arguments, as far as the module can be evaluated before Terraform creates
+// resources.
 type installation struct {
 	*module
 

@@ -89,7 +89,7 @@ func (q *Queue) Operations() (calls, deliveries int64) { return q.calls.Load(), 
 
 // call calls the function do after half of the drawn latency, and returns after the other half.
 func (q *Queue) call(ctx context.Context, verb, queueName, name string, do func() error) error {
-	half := q.cfg.Random.Draw(q.cfg.Model.Call) / 2 //nolint:mnd // half of it before the call, half after
+	half := q.cfg.Random.Draw(q.cfg.Model.Call) / 2 //nolint:mnd // one half passes before the call, one after it
 	wait := func() error {
 		if half <= 0 {
 			return nil

@@ -107,8 +107,8 @@ func (o *oracle) claimsAhead(entry string, data []byte) bool {
 // Clock skew and slow writes delay a sweep by less than longQueued.
 const longQueued = 8 * time.Minute
 
-// requested records the cancel requests in an entry. It also checks that a dispatch was requested again only for
-// tasks that the queue had lost.
+// requested remembers which run an event of the ledger asks to cancel. If the event requests a second dispatch of a
+// task, requested checks that the queue had lost the task.
 func (o *oracle) requested(f *followed, p event.Payload) {
 	if p, ok := p.(*event.RunCancelRequested); ok {
 		f.cancelled[p.RunID] = true
@@ -264,7 +264,7 @@ func (o *oracle) mayBeDead(f *followed, row *state.Entry) bool {
 	return false
 }
 
-// noteTriggers records the triggers in a ledger entry that start the run of a request.
+// noteTriggers remembers which triggers in a ledger entry start the run of a request.
 func (f *followed) noteTriggers(entry string, data []byte) {
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for _, e := range group.Events {

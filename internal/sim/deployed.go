@@ -81,7 +81,7 @@ func (c *client) deploy(ctx context.Context, e *clientEngine) error {
 	return err
 }
 
-// noteDeployments records the deployments in a ledger entry.
+// noteDeployments remembers the deployments that a ledger entry contains.
 func (f *followed) noteDeployments(data []byte) {
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for _, e := range group.Events {

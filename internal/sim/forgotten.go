@@ -61,7 +61,7 @@ type forgetCommand struct {
 	*event.AssetsForgotten
 }
 
-// noteForgotten records the commands in an entry that forget assets.
+// noteForgotten remembers the commands to forget assets that an entry contains.
 func (f *followed) noteForgotten(entry string, data []byte) {
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for _, e := range group.Events {

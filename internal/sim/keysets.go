@@ -53,7 +53,7 @@ type keyCommand struct {
 	*event.PartitionsChanged
 }
 
-// noteKeys records the commands in an entry that change key sets.
+// noteKeys remembers the commands to change key sets that an entry contains.
 func (f *followed) noteKeys(entry string, data []byte) {
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for i, e := range group.Events {

@@ -42,7 +42,7 @@ type setting struct {
 	removed          bool
 }
 
-// noteLimits records the commands in an entry that set or remove limits.
+// noteLimits remembers the commands to set or remove limits that an entry contains.
 func (f *followed) noteLimits(entry string, data []byte) {
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for _, e := range group.Events {

@@ -59,7 +59,7 @@ type markCommand struct {
 	*event.PartitionsMarked
 }
 
-// noteMarks records the commands in an entry that mark outputs.
+// noteMarks remembers the commands to mark outputs that an entry contains.
 func (f *followed) noteMarks(entry string, data []byte) {
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for _, e := range group.Events {

@@ -117,7 +117,7 @@ func (c *client) resolve(ctx context.Context, e *engine.Engine, approve bool) er
 	return err
 }
 
-// noteApprovals records the approvals in a ledger entry.
+// noteApprovals remembers the approvals that a ledger entry contains.
 func (f *followed) noteApprovals(data []byte) {
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for _, e := range group.Events {

@@ -50,8 +50,9 @@ func (w *world) seal(key string) {
 	})
 }
 
-// noteSkipped records the successes in an entry that an operator skips. A compactor may still fold these successes from
-// the bytes that the writer handed over, but a later rebuild from the bare ledger loses them.
+// noteSkipped remembers the successes that an entry contains when an operator skips the entry. A compactor may still
+// fold these successes from the bytes that the writer handed over, but a later rebuild from the bare ledger loses
+// them.
 func (f *followed) noteSkipped(blobs blob.Store, key string) {
 	data, _, err := blobs.Get(context.Background(), key)
 	if err != nil {

@@ -26,7 +26,7 @@ type project struct {
 	sha     string
 	release *release.Release
 	code    *release.Code
-	graph   *plan.Graph // the graph of the assets in code; nil: the graph has a problem, which planning reports
+	graph   *plan.Graph // the graph of the assets in code; nil: it is invalid, and planning reports why
 	catalog *selector.Catalog
 }
 

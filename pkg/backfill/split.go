@@ -41,8 +41,8 @@ type Chunks struct {
 	// Stages lists the number of the first chunk of each stage, except for the first stage, which starts with chunk 0.
 	// The partitions of a stage read only partitions of their own chunk, or of earlier stages.
 	Stages []int32
-	// Ordered is an asset that reads more of its own earlier partitions than fit into a chunk. Every chunk is then a
-	// stage. The zero key means that there is no such asset.
+	// Ordered is an asset that reads more of its own earlier partitions than fit into a chunk. In this case, every chunk
+	// is a stage. The zero key means that there is no such asset.
 	Ordered ids.AssetKey
 }
 

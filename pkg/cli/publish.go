@@ -127,7 +127,7 @@ func (a *app) places(p *project.Project, dir string, named *release.Places, sha 
 		catalog.Owner = a.ownerOf(p, dir, filepath.Dir(catalog.File), publisher.KindPublish)
 		catalog.Write = func(ctx context.Context, assets []publisher.Asset, revision int64, now event.Time) error {
 			checked := filecheck.Open(filepath.Join(dir, checkedFile))
-			defer func() { _ = checked.Save() }() // only a cache: an error does not matter
+			defer func() { _ = checked.Save() }() // the record is only a cache: an error does not matter
 			_, err := query.Export(ctx, query.Catalog{
 				Outputs: dir, Assets: exportedAs(assets, columns), Checked: checked, Revision: revision, At: now.Time(), Empty: true,
 			}, catalog.File)

@@ -171,7 +171,7 @@ func TestRefusedEntriesTakeLittleMemory(t *testing.T) {
 	usage, ok := child.ProcessState.SysUsage().(*syscall.Rusage)
 	require.True(t, ok)
 	peak := usage.Maxrss
-	if runtime.GOOS != "darwin" { // darwin counts bytes
+	if runtime.GOOS != "darwin" { // macOS counts bytes, other systems KiB
 		peak <<= 10
 	}
 	t.Logf("peak: %d MiB", peak>>20)

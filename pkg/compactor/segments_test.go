@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// If its timeline ends while an archiver works, the archiver must delete no entry, because the new timeline may still
-// read the entry from the ledger.
+// If the timeline of an archiver ends while the archiver works, the archiver must delete no entry, because the new
+// timeline may still read the entry from the ledger.
 func TestArchivingEndsWithItsTimeline(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse

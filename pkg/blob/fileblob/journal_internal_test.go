@@ -21,7 +21,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// openWith opens a store with the real system as modified by change.
+// openWith opens a store on the real system calls, some of which the function change replaces.
 func openWith(t *testing.T, dir string, change func(*system)) *Store {
 	t.Helper()
 	var s *Store

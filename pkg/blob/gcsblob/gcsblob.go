@@ -50,8 +50,7 @@ type Store struct {
 
 var _ blob.Store = (*Store)(nil)
 
-// probe is the prefix that Open lists. Accounts with access to a single tenant may list it
-// too.
+// probe is the prefix that Open lists. Even accounts with access to only one tenant may list it.
 const probe = "wakeups/"
 
 // Open opens the bucket gs://BUCKET with the default credentials of Google's libraries. It lists the bucket to

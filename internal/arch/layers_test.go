@@ -260,8 +260,8 @@ var heavy = map[string][]string{
 	// Only pkg/trace/otlp sends spans. Sending needs gRPC, which the program servo must not contain. Creating spans
 	// does not need gRPC.
 	"go.opentelemetry.io/otel/exporters/": {"pkg/trace/otlp"},
-	// Code that records metrics receives a recorder from its caller. pkg/service uses the library only in a test of the
-	// metrics' names and labels.
+	// Code that records metrics receives a recorder from its caller. pkg/service uses the Prometheus library only in a
+	// test of the metrics' names and labels.
 	"github.com/prometheus/": {"pkg/metrics/prom", "pkg/service"},
 	// The client of Secret Manager also needs gRPC.
 	"google.golang.org/api/secretmanager/": {"pkg/secret/gcpsecret"},

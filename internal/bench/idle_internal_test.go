@@ -179,8 +179,8 @@ func requireIdle(t *testing.T, h *manualClock, stacks ...*scheduledStack) {
 	require.Equal(t, before, settle())
 }
 
-// quiet waits until neither the store's operations nor the clock's sleepers change any more. It then reports whether
-// no goroutine sleeps on the clock.
+// quiet waits until neither the store's operations nor the clock's sleepers change any more. It returns true if no
+// goroutine sleeps on the clock after that.
 func quiet(t *testing.T, h *manualClock, store *cloudblob.Store) bool {
 	t.Helper()
 	const still = 5

@@ -252,8 +252,8 @@ func lastSeq(s *state.State, entry string) int64 {
 	return last
 }
 
-// mayBeDead reports whether an entry may be a dead letter. It may if an operator has skipped it, or if an older build
-// refused it and it can no longer be read.
+// mayBeDead reports whether an entry may be a dead letter. This is so if an operator has skipped the entry, or if an
+// older build refused the entry and it can no longer be read.
 func (o *oracle) mayBeDead(f *followed, row *state.Entry) bool {
 	switch row.Reason {
 	case compactor.ReasonSkipped, event.ReasonClockAhead:

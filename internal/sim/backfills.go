@@ -151,9 +151,9 @@ func (c *client) commandBackfill(ctx context.Context, e *clientEngine) error {
 	return err
 }
 
-// cancelledWithBackfill are the reasons for which a command about a backfill cancels the run of a chunk. A rebuild from
-// the bare ledger folds the trigger of such a run after the command, because the trigger waits for a report that names
-// the plan.
+// cancelledWithBackfill are the reasons for which a command about a backfill cancels the run of a chunk. A rebuild
+// from the bare ledger folds the trigger of such a run after the command, because the trigger waits for a report that
+// names the plan. So the rebuilt state may lack the run if no worker had begun one of its tasks.
 var cancelledWithBackfill = []string{"the backfill was paused", "the backfill was cancelled"}
 
 // addsUp is the name of the invariant about backfills.

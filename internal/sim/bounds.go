@@ -219,8 +219,8 @@ func (o *oracle) lateness(f *followed) {
 // dueAt returns the time after which work on a run counts as late: the time at which the work is due or at which a
 // revision first contains the run, whichever is later. The times of a run are measured from its trigger, but between
 // two daily full sweeps, no process lists an idle domain (ADR 049). So if the announcement of the trigger is lost and
-// its client does not wait (ADR 053), work on the run may be due long before the trigger is folded. After that, the
-// domain has wakeups, and due work happens within the slack.
+// its client does not wait (ADR 053), work on the run may be due long before the trigger is folded. After the fold,
+// the domain has wakeups, and due work happens within the slack.
 func (f *followed) dueAt(runID string, due event.Time) event.Time {
 	return max(due, event.At(f.seenAt[runID]))
 }

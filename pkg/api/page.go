@@ -25,8 +25,8 @@ import (
 // as long as the revision is kept, and for at most an hour.
 const (
 	keptListings = 32
-	// keptRead is how many of these snapshots may come from the store. It is smaller than keptListings, because such
-	// snapshots share no rows.
+	// keptRead is how many of the kept snapshots may come from the store. It is smaller than keptListings, because
+	// snapshots from the store share no rows.
 	keptRead  = 4
 	tokenLife = time.Hour
 	macBytes  = 16

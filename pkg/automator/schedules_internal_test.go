@@ -16,8 +16,8 @@ import (
 
 var cursor = time.Date(2026, 3, 28, 1, 30, 0, 0, time.UTC)
 
-// rowOf returns the row of a schedule that waits for the calendar to list its next instants. Its last decided instant
-// is cursor.
+// rowOf returns the row of a schedule that waits for the calendar to list its next instants. The parameter cursor is
+// the last decided instant.
 func rowOf(t *testing.T, spec event.Schedule, wanted time.Time) *state.Schedule {
 	t.Helper()
 	spec.Name, spec.Run = "nightly", event.RunSpec{All: true}

@@ -73,8 +73,8 @@ func (z *zone) skipped(i int) (from, to int64) {
 	return z.spans[i].start + z.spans[i-1].offset, z.spans[i].start + z.spans[i].offset
 }
 
-// takes reports whether the instant at is a tick under the overlap policy. wall is the local time that the clocks
-// show at this instant, and must match the cron expression.
+// takes reports whether an instant, the parameter at, is a tick under the overlap policy. wall is the local time that
+// the clocks show at this instant, and must match the cron expression.
 func (s *Schedule) takes(at, wall int64) bool {
 	if s.cron.everyHour || s.overlap == OverlapBoth {
 		return true
@@ -169,12 +169,12 @@ func (s *Schedule) Due(id string, tick time.Time) time.Time {
 	return tick.Add(s.Jitter(id, tick))
 }
 
-// Missed is like [Schedule.Between], but returns the ticks that are due at or before the time by. The time at which a
-// tick is due includes its jitter.
+// Missed is like [Schedule.Between], but its upper bound, the parameter by, applies to the times at which ticks are
+// due. These times include the jitter.
 func (s *Schedule) Missed(id string, after, by time.Time, limit int) (ticks []time.Time, dropped int64) {
 	through := by.Unix()
-	// Each tick is due before the instant of the next tick. So of the ticks with instants up to the time by, only the
-	// last one can be due later than by.
+	// Each tick is due before the instant of the next tick. So only the last tick whose instant is not after the upper
+	// bound can be due after the bound.
 	if last, _ := s.between(after.Unix(), through, 1); len(last) > 0 && s.Due(id, last[0]).After(by) {
 		through = last[0].Unix() - 1
 	}

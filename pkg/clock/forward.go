@@ -10,10 +10,10 @@ import (
 // without correction. Smaller adjustments of a clock are routine.
 const Tolerance = 5 * time.Minute
 
-// Forward is a machine's clock that never runs back by more than [Tolerance]. If the
-// machine's clock is set back, Forward continues from the last time that it returned. It is for state that is dated
-// only by this machine's clock. If that clock was ahead and is corrected, the times that were recorded in the
-// meantime are still in the past for Forward, so garbage collection and timeouts continue.
+// Forward is a clock that follows a machine's clock, but never runs back by more than [Tolerance]. If the machine's
+// clock is set back, Forward continues from the last time that it returned. It is for state that is dated only by
+// this machine's clock. If that clock was ahead and is corrected, the times that were recorded in the meantime are
+// still in the past for Forward, so garbage collection and timeouts continue.
 type Forward struct {
 	clock Clock
 

@@ -34,7 +34,7 @@ func (w *world) entries() (names []string) {
 
 // A rebuild renames entries, and this test stops it at each of its writes and deletions in turn. After a stopped
 // rebuild, compactors find entries under both names. The state stays the same, and the next rebuild leaves only the
-// new names. This test failed before rebuilds deleted the old names.
+// new names. In an earlier version, rebuilds did not delete the old names, and this test failed.
 func TestRenamedEntriesAreFoldedOnce(t *testing.T) {
 	const last = 2*8 + 1 // a write for each entry, the publish, and a deletion for each entry
 	for n := range last + 1 {

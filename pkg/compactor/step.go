@@ -22,7 +22,7 @@ const maxRestarts = 3
 //
 // A timer decides on all facts that were durable when it fired. So the listing that finds these
 // facts must begin after the timer fired. A timer that only the listing itself finds may have fired during that
-// listing. A listing takes several requests, and can miss facts that appear meanwhile. Such timers wait for a second
+// listing, which takes several requests and can miss facts that appear meanwhile. Such a timer waits for a second
 // listing.
 //
 // An entry that cannot be read is not an error: the result names it.

@@ -44,8 +44,8 @@ type Envelope struct {
 	// AdmittedUntil is set if the sender verified that the attempt is the current one. A worker that begins the task
 	// before this time need not wait for the response to the started callback. If the attempt ends before the worker
 	// has reported its start, the worker may respond with 200 and [Finished] instead of sending callbacks. If
-	// AdmittedUntil is 0, the worker must wait for that response before it begins the task, and must report the end with
-	// a callback.
+	// AdmittedUntil is 0, the worker must wait for the response to the started callback before it begins the task, and
+	// must report the end with a callback.
 	AdmittedUntil event.Time `json:"admitted_until,omitzero"`
 	// LogBytes is how many bytes of a log [Finished] may contain. 0: the sender accepts no log.
 	LogBytes int32 `json:"log_bytes,omitempty"`

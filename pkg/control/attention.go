@@ -13,7 +13,7 @@ import (
 const UnsupportedEvery = time.Hour
 
 // Attention returns the time at which the domain needs a sweep even if nothing more is folded. ok is false if nothing
-// in the domain can get stuck. Before that time, [Sweep] returns no actions.
+// in the domain can get stuck. Before the returned time, [Sweep] returns no actions.
 //
 // While tasks hold slots, the result is the current time: a worker or queue may lose a task at any time, and the
 // report of a task may be in an entry of which the compactor was not notified. Otherwise all live work waits for

@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// AutomationAge is the age at which a sweep takes up work that no automator or notifier has handled, such as a
-// request or a schedule. An automator may need that long if many requests arrive at once. If a sweep called a second
+// AutomationAge is the age of unhandled work, such as a request or a schedule, at which a sweep calls an automator or
+// a notifier for it. An automator may need this long if many requests arrive at once. If a sweep called a second
 // automator earlier, both would do the same work.
 const AutomationAge = 2 * time.Minute
 
@@ -75,7 +75,7 @@ func Unattended(s *state.State, now event.Time) bool {
 	return ok && at <= now
 }
 
-// automationDue returns when a sweep should take up the oldest work of automators and notifiers.
+// automationDue returns when a sweep should call an automator or a notifier for the oldest unhandled work.
 func automationDue(s *state.State) (at event.Time, ok bool) {
 	by := func(since event.Time) {
 		if t := since.Add(AutomationAge); !ok || t < at {

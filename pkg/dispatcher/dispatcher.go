@@ -65,9 +65,9 @@ type Config struct {
 	WorkerURL func(queue string) string
 	// BaseURL is the address at which workers and the queue reach this service.
 	BaseURL string
-	// OnState passes states to the automators: every state that another process published, and each state of a sweep
-	// that has work which no automator has done in time. overdue is true for the states of a sweep. OnState must not
-	// block. Nil: there are no automators.
+	// OnState passes two kinds of states to the automators: every state that another process published, and the state
+	// that a sweep uses, if it has work that no automator has done in time. overdue is true for the second kind. OnState
+	// must not block. Nil: there are no automators.
 	OnState func(s *state.State, overdue bool)
 	// Traces records spans of dispatches and callbacks. Nil: none are recorded.
 	Traces *trace.Tracer
@@ -408,8 +408,8 @@ const admissionValid = time.Second
 
 // prepare returns the envelope of a delivery. If the attempt is no longer the current one, wanted is false, and the
 // attempt is not delivered. The envelope already admits the attempt, which saves the worker a request. A worker must
-// still ask before it executes a task of a pool. Otherwise, if the task were cancelled before its start is recorded,
-// another task would get the slot while the first is still being killed.
+// still ask before it executes a task of a pool. If it did not ask, and the task were cancelled before its start is
+// recorded, another task would get the slot while the first is still being killed.
 func (d *Dispatcher) prepare(ctx context.Context, row *state.Dispatch, o order) (body []byte, wanted bool, err error) {
 	env := d.envelope(row, o)
 	c, problem := d.find(ctx, d.started(row, o, env.Auth.ExpiresAt))

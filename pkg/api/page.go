@@ -22,7 +22,7 @@ import (
 // All pages of a listing show the revision of its first page, so changes between two pages neither skip nor repeat a
 // row. The server keeps the snapshots of the newest listings in memory, where they share most rows. If the server
 // does not have a snapshot, for example after a restart, it reads the revision from the store. A page token is valid
-// as long as the revision is kept, and for at most an hour.
+// as long as the revision is kept, and for at most an hour after the listing began.
 const (
 	keptListings = 32
 	// keptRead is how many of the kept snapshots may come from the store. It is smaller than keptListings, because

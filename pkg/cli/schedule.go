@@ -232,8 +232,8 @@ func (d *ticksDocument) text(s *calendar.Schedule, id string) string {
 }
 
 // reasonsText returns the reasons of a tick. It omits the reasons in written, which were printed for an earlier tick:
-// both ticks of a repeated local time have the same reason. If many local times were shifted to one tick, it returns
-// the first three.
+// both ticks of a repeated local time have the same reason. If more than three local times belong to one tick, it
+// returns the first three reasons and the number of the others.
 func reasonsText(s *calendar.Schedule, id string, reasons []calendar.Reason, written map[string]bool) string {
 	const most = 3
 	var out strings.Builder

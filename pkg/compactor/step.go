@@ -199,8 +199,8 @@ func (r round) known(again []Entry) map[string]bool {
 
 // established returns what a round with a barrier has proved at its end. caughtUp is the time at which everything in
 // the ledger was folded; 0 if there are gaps. complete is the id up to which everything is folded. Both are empty if
-// timers are left for a second round. Such timers appeared after the first listing, so their names are above the id
-// up to which that listing is complete.
+// timers are left for a second round. Timers that only the second listing finds need no further round: they appeared
+// after the first listing, so their names are above the id up to which the first listing is complete.
 func (r round) established(read *reading) (caughtUp event.Time, complete string) {
 	switch {
 	case !r.Barrier || len(read.later) > 0 && !r.second:

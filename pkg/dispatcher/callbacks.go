@@ -240,8 +240,8 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 	d.write(w, r, contract.StartedResponse{StartedAt: started, Callbacks: d.renew(c)})
 }
 
-// startable returns a problem if an attempt may not start, because it has been cancelled or has
-// failed.
+// startable returns a problem if an attempt may not start, because its task has ended, or because the attempt has
+// failed and the task waits for a retry.
 func (d *Dispatcher) startable(c *call) *contract.Problem {
 	if c.task.State.Terminal() || c.task.State == state.TaskRetryWait && c.Attempt == c.task.Attempt {
 		return d.replaced(c.task)
@@ -366,7 +366,8 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 	return nil
 }
 
-// codeMarkerMissing is the error code of an attempt that reported success, but whose commit marker does not exist.
+// codeMarkerMissing is the error code of an attempt that reported success, but whose commit marker does not exist, or
+// whose report names no output.
 const codeMarkerMissing = "MARKER_MISSING"
 
 // requireMarker turns a reported success into a retryable failure if the report names no output, or if the commit

@@ -14,8 +14,8 @@ import (
 // clocks agree: ten minutes, plus a minute of rounding at each end.
 const wakeupSlack = 12 * time.Minute
 
-// wakeup checks that a domain that can get stuck has a wakeup, that the wakeup is early enough, and that its object
-// exists.
+// wakeup checks a domain that can get stuck: it must have a wakeup that is early enough, and the object of the wakeup
+// must exist.
 func (o *oracle) wakeup(f *followed, m *manifest.Manifest) {
 	now := event.At(o.w.now())
 	needed, ok := control.Attention(f.state, now)

@@ -58,8 +58,8 @@ func newGaps() *gaps {
 // names returns the open gaps in ascending order.
 func (g *gaps) names() []string { return slices.Sorted(maps.Keys(g.open)) }
 
-// below lowers complete, the id up to which a listing is complete, so that it is below every gap that the listing
-// found.
+// below returns the id up to which a listing is complete, given that it has found gaps: complete, or a lower id that
+// is below every gap.
 func below(found map[string]error, complete string) string {
 	for entry := range found {
 		if complete >= entry {

@@ -11,8 +11,8 @@ import (
 // succeeded.
 type Without string
 
-// UnknownWithout means that the sender does not say which upstreams did not succeed, because there are too many, or
-// because some of them have not ended.
+// UnknownWithout means that the sender does not name the upstreams that did not succeed: they are too many, or some
+// upstreams have not ended.
 const UnknownWithout Without = "*"
 
 const (

@@ -72,6 +72,14 @@ func TestZoneVersionIsThatOfData(t *testing.T) {
 	}
 }
 
+func TestWholeHoursKnowsZonesOfHalfHours(t *testing.T) {
+	for zone, want := range map[string]bool{
+		"UTC": true, "Europe/Paris": true, "Asia/Kolkata": false, "Australia/Lord_Howe": false, "Europe/Nowhere": false,
+	} {
+		require.Equal(t, want, calendar.WholeHours(zone), zone)
+	}
+}
+
 // Clocks go from 02:00 to 03:00, and at 03:30 back to 02:30. No real zone has done this so far.
 func TestResolveFindsLocalTimesOfTwoChanges(t *testing.T) {
 	const hour = 3600

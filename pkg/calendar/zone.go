@@ -92,6 +92,13 @@ func Zones() []string {
 	return names
 }
 
+// WholeHours reports whether the clocks of a zone differ from UTC by whole hours at all instants of schedules. It returns
+// false if there is no such zone.
+func WholeHours(name string) bool {
+	z, err := loadZone(name)
+	return err == nil && !slices.ContainsFunc(z.spans, func(s span) bool { return s.offset%3600 != 0 })
+}
+
 // zone is a time zone as a list of spans with one offset each.
 type zone struct {
 	name     string

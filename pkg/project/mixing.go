@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -29,16 +30,22 @@ type BatchDimension struct {
 	Name, Type string
 	// Unit is the unit with which date_trunc returns the start of a period, such as "day". Empty: there is no such unit.
 	Unit string
+	// Zone is the time zone in which periods begin.
+	Zone string
+	// WholeHours means that the clocks of Zone differ from UTC by whole hours at all times.
+	WholeHours bool
 }
 
 // BatchTable describes the rows of a table in one dimension of the batch.
 type BatchTable struct {
 	// Fixed means that every batch reads the same rows.
 	Fixed bool
-	// Column is the column that contains the partition of a row. If Finer is set, it contains an instant within the
-	// period of the partition.
+	// Column is the column that contains the partition of a row. If Finer is set, it contains a date or an instant within
+	// the period of the partition.
 	Column string
 	Finer  bool
+	// Type is the type of the column.
+	Type string
 	// Why is the reason why no column contains the partition of a row, or "" if there is such a column. Advice is a
 	// suggestion for the user.
 	Why, Advice string
@@ -116,7 +123,9 @@ func (c *partitionColumns) query(a *declared) BatchQuery {
 	q := BatchQuery{SQL: a.Work.SQL, Tables: map[string][]BatchTable{}}
 	for i := range a.Partitions.Dimensions {
 		d := &a.Partitions.Dimensions[i]
-		q.Dimensions = append(q.Dimensions, BatchDimension{Name: d.Name, Type: d.SQLType(), Unit: truncUnit(d)})
+		q.Dimensions = append(q.Dimensions, BatchDimension{
+			Name: d.Name, Type: d.SQLType(), Unit: truncUnit(d), Zone: d.Zone(), WholeHours: calendar.WholeHours(d.Zone()),
+		})
 	}
 	for _, key := range a.Deps {
 		upstream := c.known[key]
@@ -135,7 +144,9 @@ func truncUnit(d *space.Dimension) string {
 	case space.Daily:
 		return "day"
 	case space.Hourly:
-		return "hour"
+		if calendar.WholeHours(d.Zone()) { // date_trunc computes in UTC
+			return "hour"
+		}
 	case space.Monthly:
 		return "month"
 	case space.Yearly:
@@ -156,7 +167,8 @@ func (c *partitionColumns) table(upstream, reader *declared, dimension string) B
 		return BatchTable{Fixed: true} // an error has already been reported
 	}
 	t := BatchTable{Fixed: true}
-	for _, d := range upstream.Partitions.Dimensions {
+	for i := range upstream.Partitions.Dimensions {
+		d := &upstream.Partitions.Dimensions[i]
 		op, _ := m.Of(d.Name)
 		if op.Op == space.All || op.Op == space.Latest || op.Dimension != dimension {
 			continue
@@ -175,7 +187,7 @@ func (c *partitionColumns) table(upstream, reader *declared, dimension string) B
 			}
 			return BatchTable{Why: why, Advice: advice}
 		}
-		t = BatchTable{Column: d.Name, Finer: op.Op == space.Coarsen}
+		t = BatchTable{Column: d.Name, Finer: op.Op == space.Coarsen, Type: d.SQLType()}
 	}
 	return t
 }

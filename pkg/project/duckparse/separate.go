@@ -50,6 +50,7 @@ type separation struct {
 	dimension  project.BatchDimension
 	at         int // the position of the dimension in lists of dimensions
 	aggregates map[string]bool
+	local      bool // see isLocal
 	found      map[int]project.Mixing
 }
 
@@ -100,11 +101,15 @@ func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[str
 	all := map[int]project.Mixing{}
 	for i, dimension := range q.Dimensions {
 		s := separation{query: q, dimension: dimension, at: i, aggregates: aggregates, found: map[int]project.Mixing{}}
+		s.local = s.isLocal(statement)
 		node := object(statement["node"])
 		result := s.rows(node, nil, nil)
+		advice := "compute it from the partition column of an input only"
+		if s.local {
+			advice = "queries compute in UTC: compute it with (instant::TIMESTAMPTZ AT TIME ZONE '" + dimension.Zone + "')::DATE"
+		}
 		if name := strings.ToLower(dimension.Name); len(s.found) == 0 && !result.fixed && !result.keys[name] {
-			s.report(resultPlace(node, name), "compute it from the partition column of an input only",
-				"the column %s of the result may differ from the partition of the inputs", dimension.Name)
+			s.report(resultPlace(node, name), advice, "the column %s of the result may differ from the partition of the inputs", dimension.Name)
 		}
 		for offset, m := range s.found {
 			if _, ok := all[offset]; !ok {
@@ -184,6 +189,7 @@ func (r *rows) renamed(names []any) *rows {
 		}
 		out.list = append(out.list, name)
 	}
+	out.trim()
 	return out
 }
 

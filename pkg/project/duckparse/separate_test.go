@@ -138,6 +138,10 @@ func TestBatchesThatMix(t *testing.T) {
 		"SELECT date, (SELECT count(*) FROM duckdb_variables()) AS n FROM raw.made":                                   function + "duckdb_variables reads",
 		"SELECT d::DATE AS date FROM range(" + start + ", " + end + " - INTERVAL 1 DAY, INTERVAL 1 HOUR) AS t(d)":     "the rows that range returns depend",
 
+		// A list of columns renames them.
+		"SELECT m.date, b.w FROM raw.made m JOIN (SELECT id, v, date FROM raw.bare) b(id, w, day) ON m.id = b.id": join,
+		"WITH t(day, date) AS (SELECT date, id FROM raw.made) SELECT date FROM t":                                 column,
+
 		// Clauses that choose rows.
 		"SELECT m.date, t.x FROM raw.made m, (SELECT 1 AS x UNION ALL SELECT 2 LIMIT len(" + keys + ")) t":                           same,
 		"SELECT m.date, t.x FROM raw.made m, (SELECT 1 AS x UNION ALL SELECT 2 ORDER BY x * len(" + keys + ") LIMIT 1) t":            same,

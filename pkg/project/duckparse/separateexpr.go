@@ -7,7 +7,8 @@ import (
 
 // filter is a condition that restricts rows to the partitions of the batch.
 type filter struct {
-	id        string // the id of the compared expression
+	value     any    // the compared expression
+	id        string // its id
 	condition any
 	span      bool // the condition compares with the span of the batch
 }
@@ -16,19 +17,23 @@ type filter struct {
 func (s *separation) filters(f *frame, conditions []any) (found []filter, rest []any) {
 	bounds := map[string]int{} // the compared ends, by the id of the expression: 1 is the start, 2 the end, 3 both
 	for _, condition := range conditions {
-		if id, bound := s.bound(f, condition); bound == afterStart {
-			bounds[id] |= 1 // the next loop reports this condition
-		} else if id != "" {
-			bounds[id] |= bound
+		if value, bound := s.bound(condition); bound == afterStart {
+			bounds[s.boundID(f, value)] |= 1 // the next loop reports this condition
+		} else if bound != 0 {
+			bounds[s.boundID(f, value)] |= bound
 		}
 	}
 	for _, condition := range conditions {
-		id, bound := s.bound(f, condition)
+		value, bound := s.bound(condition)
+		id := ""
+		if bound != 0 {
+			id = s.boundID(f, value)
+		}
 		switch {
 		case bound == afterStart:
 			s.report(condition, "write >= instead of >", "an instant at the start of a partition is left out only if the partition is the first of the batch")
 		case bound != 0 && id != "" && (bounds[id] == 3 || f.keys[id] || f.times[id]):
-			found = append(found, filter{id, condition, true})
+			found = append(found, filter{value, id, condition, true})
 		case bound != 0:
 			s.report(condition, "compare it with getvariable('"+s.dimension.Name+"_start') and getvariable('"+s.dimension.Name+"_end')",
 				"the condition compares with only one end of the span of the batch")
@@ -38,12 +43,21 @@ func (s *separation) filters(f *frame, conditions []any) (found []filter, rest [
 				e, ok = s.semijoin(f, condition)
 			}
 			if id := s.id(f, e); ok && id != "" {
-				found = append(found, filter{id, condition, false})
+				found = append(found, filter{e, id, condition, false})
 			} else {
 				rest = append(rest, condition)
 			}
 		}
 	}
+	slices.SortStableFunc(found, func(x, y filter) int { // the others may truncate instants within the span
+		switch {
+		case x.span == y.span:
+			return 0
+		case x.span:
+			return -1
+		}
+		return 1
+	})
 	return found, rest
 }
 
@@ -78,37 +92,40 @@ func (s *separation) semijoin(f *frame, v any) (any, bool) {
 // afterStart is returned by bound for a condition that compares with the start of the span and excludes it.
 const afterStart = 4
 
-// bound returns the id of the expression that a condition compares with the span of the batch, and the compared ends:
+// bound returns the expression that a condition compares with the span of the batch, and the compared ends:
 // 1 is the start, 2 is the end, 3 is both, and afterStart excludes the start. An instant at the end of the span
 // belongs to no partition of the batch. So a condition that includes the end makes the task fail with INVALID_OUTPUT,
 // but it does not change the rows of a partition.
-func (s *separation) bound(f *frame, v any) (id string, ends int) {
+func (s *separation) bound(v any) (value any, ends int) {
 	n := object(v)
 	kind := word(n["type"])
 	switch {
 	case kind == "COMPARE_BETWEEN":
 		if s.isNamed(n["lower"], "_start") && s.isNamed(n["upper"], "_end") {
-			return s.id(f, instant(n["input"])), 3
+			return n["input"], 3
 		}
 	case operators[kind] == ">" || operators[kind] == ">=" || operators[kind] == "<" || operators[kind] == "<=":
 		for i, side := range [][2]any{{n["left"], n["right"]}, {n["right"], n["left"]}} {
 			greater := strings.HasPrefix(operators[kind], ">") == (i == 0)
 			switch {
 			case s.isNamed(side[1], "_start") && greater && !strings.HasSuffix(operators[kind], "="):
-				return s.id(f, instant(side[0])), afterStart
+				return side[0], afterStart
 			case s.isNamed(side[1], "_start") && greater:
-				return s.id(f, instant(side[0])), 1
+				return side[0], 1
 			case s.isNamed(side[1], "_end") && !greater:
-				return s.id(f, instant(side[0])), 2
+				return side[0], 2
 			}
 		}
 	}
-	return "", 0
+	return nil, 0
 }
 
 // isNamed reports whether an expression is a variable of the dimension.
 func (s *separation) isNamed(v any, suffix string) bool {
-	n, _ := instant(v).(map[string]any)
+	for inner := sameInstant(v); inner != nil; inner = sameInstant(v) {
+		v = inner
+	}
+	n := object(v)
 	args := array(n["children"])
 	return n["function_name"] == "getvariable" && len(args) == 1 && strings.EqualFold(text(args[0]), s.dimension.Name+suffix)
 }

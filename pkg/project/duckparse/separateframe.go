@@ -137,7 +137,7 @@ func lastWord(v any) string {
 // id returns the id of an expression, or "" if it has none.
 func (s *separation) id(f *frame, v any) string {
 	n := object(v)
-	for n["type"] == "OPERATOR_CAST" && s.dimension.Type != "VARCHAR" && s.isType(n) {
+	for n["type"] == "OPERATOR_CAST" && s.dimension.Type != "VARCHAR" && !s.local && s.isType(n) {
 		n = object(n["child"])
 	}
 	if names := columnNames(n); len(names) > 0 {
@@ -224,50 +224,4 @@ func (f *frame) resolve(v any) (any, bool) {
 		return node, true
 	}
 	return v, true
-}
-
-// isKey reports whether the value of an expression is the partition of its row.
-func (s *separation) isKey(f *frame, v any) bool {
-	id := s.id(f, v)
-	return id != "" && f.keys[id] || s.bucket(f, v)
-}
-
-// determines reports whether rows with equal values of an expression belong to the same partition.
-func (s *separation) determines(f *frame, v any) bool {
-	id := s.id(f, v)
-	return id != "" && (f.keys[id] || f.times[id]) || s.bucket(f, v)
-}
-
-// bucket reports whether an expression truncates an instant within the period of the partition to the start of this
-// period, and so names the partition.
-func (s *separation) bucket(f *frame, v any) bool {
-	n := object(v)
-	for n["type"] == "OPERATOR_CAST" && s.isType(n) {
-		if s.dimension.Unit == "day" && f.times[s.id(f, instant(n["child"]))] {
-			return true
-		}
-		n = object(n["child"])
-	}
-	children := array(n["children"])
-	switch word(n["function_name"]) {
-	case "date_trunc", "datetrunc":
-		return len(children) == 2 && s.dimension.Unit != "" && strings.EqualFold(text(children[0]), s.dimension.Unit) && f.times[s.id(f, instant(children[1]))]
-	}
-	return false
-}
-
-// instant returns an expression without surrounding conversions between time types or time zones.
-func instant(v any) any {
-	for {
-		n := object(v)
-		children := array(n["children"])
-		switch {
-		case n["type"] == "OPERATOR_CAST" && strings.HasPrefix(word(object(n["cast_type"])["id"]), "TIMESTAMP"):
-			v = n["child"]
-		case n["function_name"] == "timezone" && len(children) == 2 && text(children[0]) != "":
-			v = children[1]
-		default:
-			return v
-		}
-	}
 }

@@ -204,8 +204,8 @@ func (s *separation) isSeries(call map[string]any) bool {
 	}
 	step, ok := hours(args[2])
 	period := map[string]int64{"day": dayHours, "hour": 1}[s.dimension.Unit]
-	if !ok || step <= 0 || period%step != 0 {
-		return false
+	if !ok || step <= 0 || period == 0 || period%step != 0 || s.local && (step > 1 || !s.dimension.WholeHours) {
+		return false // in other time zones, a day may have 23 or 25 hours
 	}
 	end, before := object(args[1]), int64(0)
 	if children := array(end["children"]); end["function_name"] == "-" && len(children) == 2 {
@@ -235,6 +235,10 @@ func (s *separation) stored(n map[string]any, name string) *rows {
 		return &rows{fixed: true}
 	}
 	column := strings.ToLower(t.Column)
+	if t.Finer && s.local && t.Type == "DATE" {
+		s.report(n, "", "Servo cannot examine dates together with instants of the time zone %s", s.dimension.Zone)
+		return &rows{fixed: true}
+	}
 	if t.Finer {
 		return &rows{times: map[string]bool{column: true}}
 	}
@@ -290,22 +294,6 @@ func equalSides(v any) (left, right any, ok bool) {
 	return n["left"], n["right"], kind == "COMPARE_EQUAL" || kind == "COMPARE_NOT_DISTINCT_FROM"
 }
 
-// links returns the ids that determine the partition of a row of a leaf, which is one of the joined tables. These are
-// the leaf's keys and times, and expressions in conditions that compute the period of a row.
-func (s *separation) links(leaf, f *frame, conditions []any) map[string]bool {
-	ids := maps.Clone(leaf.keys)
-	maps.Copy(ids, leaf.times)
-	for _, condition := range conditions {
-		left, right, ok := equalSides(condition)
-		for _, side := range []any{left, right} {
-			if ok && s.bucket(leaf, side) {
-				ids[s.id(f, side)] = true
-			}
-		}
-	}
-	return ids
-}
-
 // solve applies the conditions of a chain to its tables.
 func (s *separation) solve(c *chain, f *frame, at any) *frame {
 	same := classes{}
@@ -318,14 +306,14 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 		}
 	}
 	filters, rest := s.filters(f, c.conditions)
-	var linked map[string]bool // classes of equal ids; each class determines the partition of a row in all previous leaves
+	var linked map[string]bool // kinds and classes of equal ids; each class determines the partition of a row in all previous leaves
 	for _, leaf := range c.leaves {
 		if leaf.fixed {
 			continue
 		}
 		own := map[string]bool{}
-		for id := range s.links(leaf, f, c.conditions) {
-			own[same.of(id)] = true
+		for id, link := range s.links(leaf, f, c.conditions) {
+			own[s.kind(link)+same.of(id)] = true
 		}
 		if linked == nil {
 			linked = own
@@ -338,16 +326,24 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 		}
 	}
 	s.restrict(f, filters, same, linked)
+	for _, condition := range c.conditions {
+		left, right, ok := equalSides(condition)
+		for _, side := range []any{left, right} {
+			if id := s.id(f, side); ok && id != "" && !f.fixed && s.isKey(f, side) {
+				f.keys[id] = true
+			}
+		}
+	}
 	for id := range same {
 		switch class := same.of(id); {
 		case f.fixed || f.keys[id]:
 		case s.anyIn(f.keys, same, class):
 			f.keys[id] = true
-		case s.anyIn(f.times, same, class):
+		case s.anyIn(f.times, same, class) && (!s.local || isMerged(id) && allIn(f.times, same, class)):
 			f.times[id] = true
 		}
 	}
-	f.bind()
+	s.bind(f)
 	for _, condition := range rest {
 		s.expression(f, condition)
 	}
@@ -364,12 +360,27 @@ func (s *separation) anyIn(ids map[string]bool, same classes, class string) bool
 	return false
 }
 
+// isMerged reports whether an id is a column that USING merges.
+func isMerged(id string) bool { return strings.HasPrefix(id, ".") }
+
+// allIn reports whether ids contains a class, apart from merged columns. In other time zones, the type of an instant
+// matters, so a merged column is an instant only if the columns that it merges are.
+func allIn(ids map[string]bool, same classes, class string) bool {
+	for id := range same {
+		if same.of(id) == class && !isMerged(id) && !ids[id] {
+			return false
+		}
+	}
+	return true
+}
+
 // bind marks the rows of a subquery as fixed if the subquery reads only one partition: the partition of the current
 // row in the query that contains the subquery.
-func (f *frame) bind() {
+func (s *separation) bind(f *frame) {
 	for _, ids := range []map[string]bool{f.keys, f.times} {
 		for id := range ids {
-			if above, ok := strings.CutPrefix(id, "^"); ok && !f.fixed && f.outer != nil && (f.outer.keys[above] || f.outer.times[above]) {
+			if above, ok := strings.CutPrefix(id, "^"); ok && !f.fixed && f.outer != nil &&
+				(f.outer.keys[above] && (f.keys[id] || !s.local) || f.outer.times[above] && (f.times[id] || !s.local)) {
 				f.fixed = true
 				return
 			}
@@ -380,16 +391,16 @@ func (f *frame) bind() {
 // restrict applies the filters that restrict rows to the partitions of the batch.
 func (s *separation) restrict(f *frame, filters []filter, same classes, linked map[string]bool) {
 	for _, x := range filters {
+		link, ids := linkKey, f.keys
+		if x.span {
+			link, ids = linkTime, f.times
+		}
+		class := s.kind(link) + same.of(x.id)
 		switch {
 		case f.fixed:
-			f.fixed = false
-			linked = map[string]bool{same.of(x.id): true}
-			if x.span {
-				f.times[x.id] = true
-			} else {
-				f.keys[x.id] = true
-			}
-		case linked[same.of(x.id)] || f.keys[x.id] || f.times[x.id]:
+			f.fixed, ids[x.id] = false, true
+			linked = map[string]bool{class: true}
+		case linked[class] || s.holds(f, x):
 		default:
 			s.report(x.condition, "compare only the column of the partition with the partitions of the batch",
 				"the rows of a partition are filtered by all partitions of the batch")
@@ -408,7 +419,7 @@ func (s *separation) outerJoin(n map[string]any, l, r *frame) *frame {
 	}
 	conditions := conjuncts(n["condition"])
 	rest := s.sideFilters(f, kept, other, conditions)
-	x, y, linked := s.link(n, f, kept, other, conditions)
+	x, y, link := s.link(n, f, kept, other, conditions)
 	merged := using(n, l, r)
 	switch {
 	case l.fixed && r.fixed:
@@ -416,17 +427,17 @@ func (s *separation) outerJoin(n map[string]any, l, r *frame) *frame {
 	case word(n["ref_type"]) == "POSITIONAL":
 		s.report(n, "join by columns", "a positional join pairs rows of different partitions")
 		f.fixed = true
-	case (!other.fixed || kind == "FULL") && !linked:
+	case (!other.fixed || kind == "FULL") && link == "":
 		s.report(n, "compare "+s.dimension.Name+" of both tables in ON", "a join combines rows of different partitions")
 		f.fixed = true
 	case kind == "FULL":
 		f.fixed, f.keys, f.times = false, map[string]bool{}, map[string]bool{}
 		f.coalesced = map[string]bool{pairOf(x, y): true}
-		f.keys[pairOf(x, y)] = true
+		f.linkedBy(link)[pairOf(x, y)] = true
 	default:
 		f.fixed, f.keys, f.times = false, maps.Clone(kept.keys), maps.Clone(kept.times)
-		if kept.fixed {
-			f.keys[x] = true
+		if kept.fixed && (link == linkKey || !s.local) {
+			f.linkedBy(link)[x] = true
 		}
 	}
 	for _, column := range merged {
@@ -435,8 +446,11 @@ func (s *separation) outerJoin(n map[string]any, l, r *frame) *frame {
 			f.merged = map[string]bool{}
 		}
 		f.merged[column] = true
-		if !f.fixed && (f.keys[own] || f.coalesced[pairOf(own, other.column([]string{column}))]) {
+		pair := pairOf(own, other.column([]string{column}))
+		if !f.fixed && (f.keys[own] || f.coalesced[pair] && f.keys[pair]) {
 			f.keys["."+column] = true
+		} else if !f.fixed && (f.times[own] || f.coalesced[pair] && f.times[pair]) {
+			f.times["."+column] = true
 		}
 	}
 	for _, condition := range rest {
@@ -448,9 +462,17 @@ func (s *separation) outerJoin(n map[string]any, l, r *frame) *frame {
 	return f
 }
 
-// link returns two ids, one from each side of a join. A condition of the join compares them for equality, and each
-// determines the partition of a row on its side.
-func (s *separation) link(n map[string]any, f, kept, other *frame, conditions []any) (x, y string, ok bool) {
+// linkedBy returns the keys or the times of a frame, according to the kind of a link.
+func (f *frame) linkedBy(link string) map[string]bool {
+	if link == linkTime {
+		return f.times
+	}
+	return f.keys
+}
+
+// link returns two ids, one from each side of a join, and the kind of link. A condition of the join compares them for
+// equality, and each determines the partition of a row on its side. If there is no such condition, the kind is "".
+func (s *separation) link(n map[string]any, f, kept, other *frame, conditions []any) (x, y, link string) {
 	type pair struct{ a, b string }
 	var pairs []pair
 	for _, column := range using(n, kept, other) {
@@ -463,15 +485,19 @@ func (s *separation) link(n map[string]any, f, kept, other *frame, conditions []
 		}
 	}
 	keptIDs, otherIDs := s.links(kept, f, conditions), s.links(other, f, conditions)
-	decides := func(side *frame, ids map[string]bool, id string) bool {
-		return id != "" && (ids[id] || side.fixed && side.owns(id))
+	decides := func(side *frame, ids map[string]string, id string) bool {
+		return id != "" && (ids[id] != "" || side.fixed && side.owns(id))
 	}
 	for _, p := range pairs {
-		if decides(kept, keptIDs, p.a) && decides(other, otherIDs, p.b) && (keptIDs[p.a] || otherIDs[p.b]) {
-			return p.a, p.b, true
+		a, b := keptIDs[p.a], otherIDs[p.b]
+		if decides(kept, keptIDs, p.a) && decides(other, otherIDs, p.b) && (a != "" || b != "") && (a == "" || b == "" || s.kind(a) == s.kind(b)) {
+			if a == linkKey || b == linkKey {
+				return p.a, p.b, linkKey
+			}
+			return p.a, p.b, linkTime
 		}
 	}
-	return "", "", false
+	return "", "", ""
 }
 
 // sideFilters applies the conditions of an outer join that restrict one of its sides to the partitions of the batch. It
@@ -479,18 +505,17 @@ func (s *separation) link(n map[string]any, f, kept, other *frame, conditions []
 func (s *separation) sideFilters(f, kept, other *frame, conditions []any) (rest []any) {
 	filters, rest := s.filters(f, conditions)
 	for _, x := range filters {
+		link := linkKey
+		if x.span {
+			link = linkTime
+		}
 		for _, side := range []*frame{kept, other} {
-			if !side.owns(x.id) || !side.fixed {
-				continue
-			}
-			side.fixed = false
-			if x.span {
-				side.times[x.id], f.times[x.id] = true, true
-			} else {
-				side.keys[x.id], f.keys[x.id] = true, true
+			if side.owns(x.id) && side.fixed {
+				side.fixed = false
+				side.linkedBy(link)[x.id], f.linkedBy(link)[x.id] = true, true
 			}
 		}
-		if !f.keys[x.id] && !f.times[x.id] {
+		if !s.holds(f, x) {
 			s.report(x.condition, "compare only the column of the partition with the partitions of the batch",
 				"the rows of a partition are filtered by all partitions of the batch")
 		}

@@ -81,7 +81,7 @@ type Bubble struct {
 // started.
 func Run(b Bubble, cfg World) *Result {
 	virtual := clock.System{}
-	_ = virtual.Sleep(context.Background(), max(0, cfg.begin().Sub(virtual.Now()))) // returns only the context's error
+	_ = virtual.Sleep(context.Background(), max(0, cfg.begin().Sub(virtual.Now()))) // fails only if its context ends
 	w := newWorld(b, cfg)
 	defer w.end()
 	w.drive()

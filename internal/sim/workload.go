@@ -233,7 +233,7 @@ func (p *project) drawDeps(r *rand.Rand, a *plan.Asset, i, n, shape, layer int) 
 	switch shape {
 	case 0: // a chain
 		dep(i - 1)
-	case 1: // a fan out and in
+	case 1: // a fan-out and a fan-in
 		if i == n-1 {
 			for j := range i {
 				dep(j)

@@ -29,7 +29,7 @@ func (s *server) CancelRequest(ctx context.Context, r *servov1.CancelRequestRequ
 	if err := s.as(ctx).CancelRequest(ctx, r.GetRequestId(), r.GetReason()); err != nil {
 		return nil, err
 	}
-	if _, err := s.current(ctx); err != nil { // sets the revision header
+	if _, err := s.current(ctx); err != nil { // current sets the revision header
 		return nil, err
 	}
 	return &servov1.CancelRequestResponse{RequestId: r.GetRequestId(), State: servov1.RequestState_CANCELLED}, nil
@@ -98,7 +98,7 @@ func (s *server) TestChannel(ctx context.Context, r *servov1.TestChannelRequest)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.current(ctx); err != nil { // sets the revision header
+	if _, err := s.current(ctx); err != nil { // current sets the revision header
 		return nil, err
 	}
 	return &servov1.TestChannelResponse{NotificationId: id, Channel: r.GetChannel()}, nil

@@ -73,7 +73,7 @@ func (s *server) ChangeKeys(ctx context.Context, r *servov1.ChangeKeysRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.current(ctx); err != nil { // sets the revision header
+	if _, err := s.current(ctx); err != nil { // current sets the revision header
 		return nil, err
 	}
 	return fill(&servov1.ChangeKeysResponse{}, changed), nil

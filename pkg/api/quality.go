@@ -41,7 +41,7 @@ func (s *server) resolve(ctx context.Context, name, decision, reason string) (*s
 	if err := e.Resolve(ctx, c, decision, reason); err != nil {
 		return nil, err
 	}
-	if _, err := s.current(ctx); err != nil { // sets the revision header
+	if _, err := s.current(ctx); err != nil { // current sets the revision header
 		return nil, err
 	}
 	return fill(&servov1.QuarantinedOutput{}, c), nil

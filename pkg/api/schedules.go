@@ -115,7 +115,7 @@ func (s *server) commandSchedule(ctx context.Context, command *event.AutomationC
 	if err != nil {
 		return nil, err
 	}
-	snap, err := s.current(ctx) // sets the revision header
+	snap, err := s.current(ctx) // current sets the revision header
 	if err != nil {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ func (a *app) runCommand() *cobra.Command {
 			}
 			err = a.run(cmd.Context(), f, args)
 			if early := new(space.NotBegunError); f.at == "" && errors.As(err, &early) {
-				return fmt.Errorf("%w, or add --allow-future", err) // --at and --allow-future cannot be combined
+				return fmt.Errorf("%w, or add --allow-future", err) // not with --at, which excludes --allow-future
 			}
 			return err
 		},

@@ -246,7 +246,7 @@ func (d *Dispatcher) automate(s *state.State, overdue bool) {
 type order struct {
 	control.Action
 	token    string // the causal token: events of the execution sort after it
-	revision int64  // published, and at least as new as the action's source
+	revision int64  // a published revision, at least as new as the state that the action comes from
 	// without says which upstreams of a dispatched task did not succeed.
 	without contract.Without
 	// traceparent and tracestate identify the span of the dispatch. "": no span.

@@ -183,7 +183,7 @@ func (a *app) createIn(ctx context.Context, s *session, p *project.Project, sha 
 	a.warnings(made.Warnings)
 	total := made.Chunks.Total()
 	text := fmt.Sprintf("%s of %s in %s", plural(total, "partition"), plural(len(made.Assets), "asset"), plural(len(made.Chunks.Lists), "chunk"))
-	if err := a.noteEstimate(snap, p, made, f.request.Pool); err != nil {
+	if err := a.noteEstimate(snap, p, made); err != nil {
 		return err
 	}
 	if total > confirmAbove && !f.yes {
@@ -206,12 +206,12 @@ func (a *app) createIn(ctx context.Context, s *session, p *project.Project, sha 
 }
 
 // noteEstimate prints how long a backfill will take, how much it will write, and what it will cost.
-func (a *app) noteEstimate(snap *snapshot.Snapshot, p *project.Project, made *engine.PlannedBackfill, pool string) error {
+func (a *app) noteEstimate(snap *snapshot.Snapshot, p *project.Project, made *engine.PlannedBackfill) error {
 	limits, err := a.slots(snap.State, p, 0)
 	if err != nil {
 		return err
 	}
-	expected, err := engine.EstimateBackfill(snap.State, made, pool, limits)
+	expected, err := engine.EstimateBackfill(snap.State, made, limits)
 	if err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func (a *app) dryBackfill(ctx context.Context, p *project.Project, snap *snapsho
 	if err != nil {
 		return err
 	}
-	expected, err := engine.EstimateBackfill(snap.State, made, f.request.Pool, limits)
+	expected, err := engine.EstimateBackfill(snap.State, made, limits)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/backfill"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
-	"github.com/servo-orchestration/servo/pkg/estimate"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -70,8 +69,7 @@ type PlannedBackfill struct {
 	Ordered bool
 
 	event *event.BackfillCreated
-	// batches maps each asset with batches to its batch size.
-	batches map[ids.AssetKey]int
+	graph *plan.Graph
 }
 
 // PlanBackfill chooses the partitions of a backfill, and divides them into chunks. It changes nothing.
@@ -95,7 +93,7 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 		}
 	}
 	slices.SortFunc(p.Assets, plan.CompareKeys)
-	p.batches = batchSizes(r.Plan.Assets)
+	p.graph = g
 	if err := p.checkInputs(ctx, snap, r, choice.Partitions, now); err != nil {
 		return nil, err
 	}
@@ -274,52 +272,6 @@ func restrict(r *plan.Request, partitions map[ids.AssetKey][]string, selections 
 		return fmt.Errorf("no selected asset has the dimensions of %s: select other partitions", r.Form.Select(selections[n].String()))
 	}
 	return nil
-}
-
-// EstimateBackfill predicts the duration and the output of a backfill from earlier attempts of its assets.
-func EstimateBackfill(s *state.State, p *PlannedBackfill, pool string, limits estimate.Limits) (estimate.Estimate, error) {
-	assets := make(map[string]bool, len(p.Assets))
-	for _, key := range p.Assets {
-		assets[key.String()] = true
-	}
-	past, err := Past(s, assets)
-	if err != nil {
-		return estimate.Estimate{}, err
-	}
-	if most := slices.Max(p.event.Sizes) * p.event.MaxParallel; limits.Tasks == 0 || int(most) < limits.Tasks {
-		limits.Tasks = int(most)
-	}
-	var tasks []estimate.Task
-	for _, list := range p.Chunks.Lists {
-		tasks = append(tasks, p.tasksOf(list, pool)...)
-	}
-	return estimate.Of(tasks, past, limits), nil
-}
-
-// tasksOf returns the tasks of a chunk. It assumes that all batches are full, although the planner makes smaller
-// batches if partitions are not consecutive.
-func (p *PlannedBackfill) tasksOf(chunk []backfill.Cell, pool string) (tasks []estimate.Task) {
-	last := map[ids.AssetKey]int{}
-	for _, cell := range chunk {
-		if i, ok := last[cell.Asset]; ok && tasks[i].Partitions < p.batches[cell.Asset] {
-			tasks[i].Partitions++
-			continue
-		}
-		last[cell.Asset] = len(tasks)
-		tasks = append(tasks, estimate.Task{Asset: cell.Asset.String(), Pool: pool, Partitions: 1})
-	}
-	return tasks
-}
-
-// batchSizes returns the batch size of each asset that has batches.
-func batchSizes(assets []plan.Asset) map[ids.AssetKey]int {
-	sizes := map[ids.AssetKey]int{}
-	for i := range assets {
-		if a := &assets[i]; a.Batch > 1 {
-			sizes[a.Key] = a.Batch
-		}
-	}
-	return sizes
 }
 
 // CreatedBefore returns the id of the backfill that an earlier call with the same [Conditions] created, or "".

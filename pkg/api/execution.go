@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -354,7 +355,8 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 		return nil, invalid("allow_future", "applies to partitions: set partitions, or leave out allow_future")
 	}
 	request := engine.RunRequest{
-		Need: engine.Need(r.GetOnly()), Release: p.Release, RunKey: key, Fingerprint: fingerprint, Labels: r.GetLabels(), MaxParallelism: p.MaxParallelism,
+		Need: engine.Need(r.GetOnly()), Release: p.Release, RunKey: key, Fingerprint: fingerprint, Labels: r.GetLabels(),
+		MaxParallelism: cmp.Or(r.GetMaxParallelism(), p.MaxParallelism), TimeoutSec: r.GetTimeoutSec(),
 		Trigger: event.Trigger{Type: "manual", UserID: s.user(ctx)},
 		Plan: plan.Request{
 			Root: p.Root, Source: p.Source, Data: p.Data, Assets: p.Assets, Graph: p.Graph, AllowIncomplete: r.GetAllowIncomplete(), AllowFuture: r.GetAllowFuture(), Form: plan.Fields,

@@ -125,6 +125,10 @@ type TriggerRunRequest struct {
 	// partitions, and the partitions that read one of them. "missing" selects missing partitions. "failed"
 	// selects partitions whose task failed and which no later run has materialized.
 	Only string `protobuf:"bytes,11,opt,name=only,proto3" json:"only,omitempty"`
+	// The maximum number of tasks of the run that execute at once. 0: the setting max_parallelism of the project.
+	MaxParallelism int32 `protobuf:"varint,12,opt,name=max_parallelism,json=maxParallelism,proto3" json:"max_parallelism,omitempty"`
+	// After this time, the tasks of the run are cancelled. 0: no limit.
+	TimeoutSec int32 `protobuf:"varint,13,opt,name=timeout_sec,json=timeoutSec,proto3" json:"timeout_sec,omitempty"`
 	// A name that makes the request unique for 30 days.
 	RunKey string `protobuf:"bytes,20,opt,name=run_key,json=runKey,proto3" json:"run_key,omitempty"`
 	// The labels of the run: names and values.
@@ -238,6 +242,20 @@ func (x *TriggerRunRequest) GetOnly() string {
 		return x.Only
 	}
 	return ""
+}
+
+func (x *TriggerRunRequest) GetMaxParallelism() int32 {
+	if x != nil {
+		return x.MaxParallelism
+	}
+	return 0
+}
+
+func (x *TriggerRunRequest) GetTimeoutSec() int32 {
+	if x != nil {
+		return x.TimeoutSec
+	}
+	return 0
 }
 
 func (x *TriggerRunRequest) GetRunKey() string {
@@ -3826,7 +3844,7 @@ var File_servo_v1_execution_proto protoreflect.FileDescriptor
 
 const file_servo_v1_execution_proto_rawDesc = "" +
 	"\n" +
-	"\x18servo/v1/execution.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16servo/v1/options.proto\x1a\x16servo/v1/quality.proto\x1a\x15servo/v1/states.proto\"\xef\x04\n" +
+	"\x18servo/v1/execution.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16servo/v1/options.proto\x1a\x16servo/v1/quality.proto\x1a\x15servo/v1/states.proto\"\xd2\x05\n" +
 	"\x11TriggerRunRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x12\"\n" +
@@ -3846,7 +3864,11 @@ const file_servo_v1_execution_proto_rawDesc = "" +
 	"\x10allow_incomplete\x18\t \x01(\bR\x0fallowIncomplete\x12!\n" +
 	"\fallow_future\x18\n" +
 	" \x01(\bR\vallowFuture\x122\n" +
-	"\x04only\x18\v \x01(\tB\x1e\xca\xe1\x18\x1a\b\x10:\x05stale:\amissing:\x06failedR\x04only\x12 \n" +
+	"\x04only\x18\v \x01(\tB\x1e\xca\xe1\x18\x1a\b\x10:\x05stale:\amissing:\x06failedR\x04only\x123\n" +
+	"\x0fmax_parallelism\x18\f \x01(\x05B\n" +
+	"\xca\xe1\x18\x06 \x00(\xc0\x84=R\x0emaxParallelism\x12,\n" +
+	"\vtimeout_sec\x18\r \x01(\x05B\v\xca\xe1\x18\a \x00(\x80\xe7\x84\x0fR\n" +
+	"timeoutSec\x12 \n" +
 	"\arun_key\x18\x14 \x01(\tB\a\xca\xe1\x18\x03\b\x80\x02R\x06runKey\x12M\n" +
 	"\x06labels\x18\x1e \x03(\v2'.servo.v1.TriggerRunRequest.LabelsEntryB\f\xca\xe1\x18\b\b\x80\b\x18@@\x80\x02R\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +

@@ -1382,6 +1382,10 @@ export interface TriggerRunRequest {
    * selects partitions whose task failed and which no later run has materialized.
    */
   only?: "stale" | "missing" | "failed";
+  /** The maximum number of tasks of the run that execute at once. 0: the setting max_parallelism of the project. */
+  max_parallelism?: number;
+  /** After this time, the tasks of the run are cancelled. 0: no limit. */
+  timeout_sec?: number;
   /** A name that makes the request unique for 30 days. */
   run_key?: string;
   /** The labels of the run: names and values. */

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// collectedFile records where the next pass begins, and when a pass last checked all outputs.
+	// collectedFile records where the next pass of the collector begins, and when a pass last checked all outputs.
 	collectedFile = "collected.json"
 	// collectEvery is how often all outputs are checked.
 	collectEvery = time.Hour

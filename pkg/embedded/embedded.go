@@ -52,7 +52,7 @@ type Options struct {
 	// Dir is the state folder, ".servo" beside servo.yaml. It is created if absent.
 	Dir    string
 	Domain ids.Domain
-	// Listen is the address to serve on. Only this machine may reach it. "" is 127.0.0.1 and a
+	// Listen is the address to serve on. It must be an address that only this machine can reach. "" is 127.0.0.1 and a
 	// free port.
 	Listen string
 	// Concurrency is the number of tasks that execute at once. 0 is twice the number of cores.
@@ -425,7 +425,7 @@ func (s *Stack) Close() error {
 		s.collect(context.Background(), closingWithin)
 		s.stop()
 		err = s.group.Wait()
-		s.client.CloseIdleConnections() // close them: a closing worker waits even for connections that were never used
+		s.client.CloseIdleConnections() // a closing worker would wait for idle connections, even unused ones
 	}
 	if s.worker != nil {
 		ended, cancel := context.WithCancel(context.Background())

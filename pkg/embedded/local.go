@@ -110,7 +110,7 @@ func registerCompact(mux *http.ServeMux, find remote.Finder) {
 	})
 }
 
-// handleUnknown answers requests without a route with a problem document, like other errors.
+// handleUnknown answers requests that match no route. Like all error responses, its response is a problem document.
 func handleUnknown(mux *http.ServeMux) {
 	const unknown = "/"
 	mux.HandleFunc(unknown, func(w http.ResponseWriter, r *http.Request) {

@@ -50,10 +50,11 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("state folder %s is in use by servo process %d, serving on %s", e.Dir, e.Owner.PID, e.Owner.URL)
 }
 
-// lock is an advisory lock on a state folder. The system releases it when the process ends, even after a crash.
+// lock is an advisory lock on a state folder. The operating system releases the lock when the process ends, even
+// after a crash.
 type lock struct {
 	file *os.File
-	info os.FileInfo // identifies the file
+	info os.FileInfo // identifies the locked file: see CheckFolder
 }
 
 func acquire(dir string) (*lock, error) {
@@ -100,8 +101,8 @@ func (l *lock) publish(dir string, o Owner) error {
 	return nil
 }
 
-// writePrivate creates a file that only this user can ever read. It first removes a file that was
-// left under the name, because writing to it would keep its mode.
+// writePrivate creates a file that only this user can ever read. If the file already exists, writePrivate removes it
+// first, because overwriting the file would keep its mode.
 func writePrivate(path string, data []byte) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -14,9 +14,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// registerLogs adds GET /v1/attempts/{attempt}/log. It streams the log of an attempt from its beginning until the
-// execution ends. If the connection breaks earlier, the response is incomplete. The route responds with 404 for
-// attempts that this process does not execute: logs of ended attempts are in the folder.
+// registerLogs adds the route GET /v1/attempts/{attempt}/log, which streams the log of an attempt from its beginning
+// until the execution ends. If the connection breaks earlier, the response is incomplete. The route responds with 404
+// for attempts that this process does not execute: logs of ended attempts are in the folder.
 func registerLogs(mux *http.ServeMux, w *worker.Worker, logger *slog.Logger) {
 	mux.HandleFunc("GET /v1/attempts/{attempt}/log", func(rw http.ResponseWriter, r *http.Request) {
 		attempt := r.PathValue("attempt")

@@ -38,7 +38,7 @@ func (s *Stack) maintain(ctx context.Context) error {
 	}
 }
 
-// freeMemory returns memory to the system whenever no run has been live for a while.
+// freeMemory returns memory to the operating system whenever no run has been live for a while.
 func (s *Stack) freeMemory(ctx context.Context) error {
 	latest := s.compactor.Latest()
 	live := func(snap *snapshot.Snapshot) bool { return snap.State.LiveRuns() > 0 }

@@ -2,7 +2,7 @@ package embedded
 
 import "net/netip"
 
-// knowsPeers is false: the system does not know the user of a connection.
+// knowsPeers is false: macOS cannot tell which user opened a connection.
 const knowsPeers = false
 
 // socketOwner always returns false: macOS has no table that maps connections to users.

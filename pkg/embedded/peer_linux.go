@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// knowsPeers is true: the system knows the user of a connection.
+// knowsPeers is true: Linux can tell which user opened a connection.
 const knowsPeers = true
 
 // socketOwner returns the user id of the socket on this machine that is bound to local and

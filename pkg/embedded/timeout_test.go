@@ -22,8 +22,8 @@ func TestLivenessTimerLosesSilentAttempts(t *testing.T) {
 	handle := run(t, s.Engine, "", holder, silent, command("raw/after", "true", "raw/silent"))
 	await(t, s.Engine, handle.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
 
-	// The task waits for its pool. The test reports the start of the task, like a worker that this stack does not know
-	// because a rebuild has lost the dispatch.
+	// Task raw/silent waits for a slot of its pool, which raw/holder occupies. The test reports that raw/silent has
+	// started, as its worker would if a rebuild had lost the dispatch of the task.
 	_, err := s.Appender().Append(t.Context(), []*event.Envelope{{Payload: &event.TaskStarted{
 		AttemptRef: event.AttemptRef{
 			RunID: handle.RunID, TaskKey: "raw/silent", Attempt: 1, WorkerID: "gone",

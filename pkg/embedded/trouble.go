@@ -18,7 +18,7 @@ type trouble struct {
 	since time.Time
 }
 
-// note records a failure at a time. A nil error records a success.
+// note records the result of the operation at the given time: an error, or nil for a success.
 func (t *trouble) note(err error, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -47,7 +47,8 @@ func (v *Viewer) LoginURL() string { return v.browsers.loginURL(v.URL) }
 // Serve answers requests until the context is done.
 func (v *Viewer) Serve(ctx context.Context) error {
 	v.server.BaseContext = func(net.Listener) context.Context { return ctx }
-	stop := context.AfterFunc(ctx, func() { _ = v.server.Close() }) // it only closes connections
+	// Close only closes connections, so its error is irrelevant.
+	stop := context.AfterFunc(ctx, func() { _ = v.server.Close() })
 	defer stop()
 	if err := v.server.Serve(v.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve on %s: %w", v.URL, err)

@@ -116,7 +116,8 @@ func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.A
 	if err := f.quarantined(); err != nil {
 		return nil, err
 	}
-	// checks runs after failed and quarantined, because it omits the checks that their items report.
+	// The method checks must run after failed and quarantined: it adds no item for an asset for which one of them has
+	// added an item.
 	if err := f.checks(ctx, snap); err != nil {
 		return nil, err
 	}

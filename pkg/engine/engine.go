@@ -138,7 +138,7 @@ func (e *Engine) append(ctx context.Context, correlation string, payloads ...eve
 	return snap, state.Key2{A: appended.Entry, B: group[0].GroupID()}, err
 }
 
-// Cancel requests the cancellation of a run. With force, running tasks are closed without waiting for their workers.
+// Cancel requests the cancellation of a run. With force, running attempts end immediately, without a grace period.
 func (e *Engine) Cancel(ctx context.Context, runID, reason string, force bool) error {
 	snap, err := e.Current(ctx)
 	if err != nil {

@@ -51,8 +51,8 @@ func FailedOf(failures []Failure, asset ids.AssetKey) Failed {
 	return failed
 }
 
-// Status returns the status of a partition. without is the status that the partition would have without its failure.
-// An unexpected partition does not count as failed.
+// Status returns the status of a partition. The parameter without is the status that the partition would have without
+// its failure. An unexpected partition does not count as failed.
 func (f Failed) Status(partition string, without staleness.Status) staleness.Status {
 	if f[partition] == nil || without == staleness.Unexpected {
 		return without

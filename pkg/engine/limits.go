@@ -119,8 +119,9 @@ func isSet(s *state.State, pool string) bool {
 	return row != nil && !row.Removed
 }
 
-// changeLimit appends the command that the function makes returns for the newest state, or nothing if this command is
-// nil. It fails if a later command has overridden the appended one.
+// changeLimit calls the parameter makes with the newest state, and appends the command that this call returns. If the
+// command is nil, changeLimit appends nothing. It returns an error if a later command has overridden the appended
+// one.
 func (e *Engine) changeLimit(ctx context.Context, pool string, makes func(*snapshot.Snapshot) (event.Payload, error)) error {
 	snap, err := e.Current(ctx)
 	if err != nil {

@@ -186,16 +186,17 @@ const markerReads = 16
 
 // checkInputs returns an error if a retry reads an output that a person has hidden or that was deleted. A visible
 // output is never deleted, so checkInputs reads only the markers of other outputs. If a collector deletes an output
-// after this check, the task fails with the same code.
+// after this check, the task that reads the output fails with the same error code.
 //
-// It also returns an error if another retry has replaced an output that the retry reads. Both retries belong to the same
-// chain, so the partitions that the retry materializes would seem to have read the later output.
+// checkInputs also returns an error if another retry of the same chain has replaced an output that this retry reads.
+// Otherwise, the partitions that this retry materializes would seem to have read the later output, because a task can
+// read outputs of its own chain before they become visible to other runs.
 //
-// checkInputs returns the state that the plan of the retry records as the state it was made on. This is usually the
-// state on which the parent was planned. If that state showed a later output than the one that the retry reads,
-// checkInputs returns an earlier state. This happens if the parent was requested before the run that made the later
-// output, and was planned after it. A rebuild from the bare ledger uses the time of the state instead of the fold
-// sequence, so checkInputs lowers both.
+// The plan of the retry records the returned state as the state on which the plan was made. This is usually the state
+// on which the parent was planned. If that state showed a later output than the one that the retry reads, checkInputs
+// returns an earlier state. This happens if the parent was requested before the run that made the later output, and
+// was planned after it. A rebuild from the bare ledger uses the time of the state instead of the fold sequence, so
+// checkInputs lowers both values.
 func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan, parent *state.Run) (observed, error) {
 	on := observed{seq: parent.InputsSeq, at: parent.InputsAt}
 	inputs := retryInputs(built)

@@ -43,7 +43,7 @@ func TestRetryRefusesHiddenInput(t *testing.T) {
 	})
 }
 
-// madeA returns a report that a run has materialized a. The output has a URI like that of a worker's output.
+// madeA returns a report that a run has materialized asset a. The output has a URI like that of a worker's output.
 func (w *fixture) madeA(run string) *event.TaskFinished {
 	made := w.finished(run, "raw/a", event.Succeeded)
 	id := ids.MaterializationID(w.Domain(), run, "raw/a")
@@ -91,9 +91,10 @@ func TestRetryRefusesDeletedInput(t *testing.T) {
 	require.Equal(t, 1, handle.Tasks)
 }
 
-// A request determines the id of its run. If the run is planned after a later run has materialized a, the output of a
-// from the request's run does not become visible. A retry reads this output, so the output of b in the retry must be
-// stale: b has not read the visible output of a, although the state on which the run was planned contained it.
+// A request determines the id of its run. Suppose that the run is planned after a run with a greater id has
+// materialized asset a. Then the output of a from the request's run does not become visible. A retry of the request's
+// run reads this output, so the output of b from the retry must be stale: b has not read the visible output of a,
+// although the state on which the request's run was planned contained the visible output.
 func TestI21RetryOfOvertakenInputIsStale(t *testing.T) {
 	t.Run("files", func(t *testing.T) { testRetryOfOvertakenInput(t, false) })
 	t.Run("an output without files", func(t *testing.T) { testRetryOfOvertakenInput(t, true) })

@@ -213,7 +213,7 @@ func (e *Engine) storePlan(ctx context.Context, ref string, data []byte) error {
 		return nil
 	}
 	if have, _, readErr := blob.Get(ctx, e.cfg.Store, ref, plan.MaxBytes); readErr == nil && string(have) == string(data) {
-		return nil // only the response was lost
+		return nil // Create has stored the plan, but its response was lost
 	}
 	return fmt.Errorf("store plan: %w", err)
 }

@@ -178,7 +178,7 @@ func (e *Engine) CommandSchedule(ctx context.Context, p *event.AutomationCommand
 		return Schedule{}, fmt.Errorf("%s schedule %s: %w", p.Verb, p.Name, err)
 	}
 	if row.CommandID != "" {
-		e.cfg.IDs.Observe(row.CommandID) // the new command takes effect only if its id is greater
+		e.cfg.IDs.Observe(row.CommandID) // the fold ignores a command whose id is less than this one
 	}
 	p.CommandID, p.Target = e.cfg.IDs.New(), event.TargetSchedule
 	e.condition(p)
@@ -282,7 +282,7 @@ func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to tim
 	return b, err
 }
 
-// nothing returns the reason why no tick was created.
+// The method nothing returns the reason why no tick was created.
 func (b *ScheduleBackfill) nothing() string {
 	if b.LeftOut == 0 && b.Later > 0 {
 		return fmt.Sprintf("the interval begins after the newest tick, %s: the schedule itself ticks for these instants", b.Newest)

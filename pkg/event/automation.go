@@ -54,7 +54,7 @@ const (
 	OverlapBufferOne      = "buffer_one"      // one tick waits; others are skipped
 	OverlapBufferAll      = "buffer_all"      // all ticks wait, in order
 	OverlapCancelOther    = "cancel_other"    // the live run is cancelled, and the tick waits for its end
-	OverlapTerminateOther = "terminate_other" // the live run is ended by force, and the tick starts at once
+	OverlapTerminateOther = "terminate_other" // the live run is ended by force, and the tick starts immediately
 	OverlapAllowAll       = "allow_all"       // the tick starts immediately
 )
 

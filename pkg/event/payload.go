@@ -261,7 +261,7 @@ const (
 	TimerWake = "WAKE"
 )
 
-// TimerRequested requests a timer that the fold does not derive, or the repair of one.
+// TimerRequested requests a timer that the fold does not derive, or that a lost timer is scheduled again.
 type TimerRequested struct {
 	TimerID    string          `json:"timer_id"`
 	TimerType  string          `json:"timer_type"`
@@ -394,8 +394,8 @@ type TaskFinished struct {
 	Output            *Output       `json:"output,omitempty"`
 	MaterializationID string        `json:"materialization_id,omitempty"`
 	CheckResults      []CheckResult `json:"check_results,omitempty"`
-	// CodeChanged means that a file of the asset's code differed from the plan when the task began, or
-	// was written while it ran.
+	// CodeChanged means that a file of the asset's code differed from the plan when the task began, or was written while
+	// the task ran.
 	CodeChanged bool `json:"code_changed,omitempty"`
 	// Metrics are the worker's measurements: integers, with the unit in the name.
 	Metrics map[string]int64 `json:"metrics,omitempty"`

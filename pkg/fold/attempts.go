@@ -308,8 +308,8 @@ func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 // wins. Within a run, the output of the task with the greater key wins. The order in which tasks finish does not
 // matter.
 //
-// The row of a partition may have left the live state. In this case, t wins, because a row leaves only when every
-// task that can still write its partition belongs to a later run (ADR 076).
+// The row of a partition may have left the live state. In this case, the output of t wins, because a row leaves only
+// when every task that can still write its partition belongs to a later run (ADR 076).
 func (f *folder) materialized(t *state.Task, cells []event.OutputCell) {
 	if t.AssetKey == "" || t.Kind == event.KindCheck {
 		return

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// checked contains what the events of a group that were checked so far will create: runs, plans, run keys, retries
-// and so on, and the last deployment.
+// While the events of a group are checked, checked contains the objects that the previous events of the group will
+// create: runs, plans, run keys, retries and so on, and the last deployment.
 type checked struct {
 	runs     map[string]bool
 	plans    map[string]*event.PlanCreated

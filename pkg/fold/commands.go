@@ -27,9 +27,9 @@ func (f *folder) command(p *event.AutomationCommand) verdict {
 	return v
 }
 
-// once applies a command with an id, unless a command with the same key has already taken effect. A command that
-// changes nothing also uses its key: if it is repeated later, it must not undo changes that others have made in the
-// meantime.
+// The method once applies a command with an id, unless a command with the same key has already taken effect. A
+// command that changes nothing also uses its key: if it is repeated later, it must not undo changes that others have
+// made in the meantime.
 func (f *folder) once(key, id, fingerprint string, apply func() verdict) verdict {
 	if v := f.repeated(key, id, fingerprint); v.outcome != "" {
 		return v

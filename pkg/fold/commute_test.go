@@ -140,7 +140,7 @@ func facts(s *state.State) *state.Rows {
 			task.CompletedAt = 0
 		}
 		if task.State.Terminal() {
-			task.DepsResolved, task.DepsSatisfied = 0, 0 // they depend on how many edges were resolved before the task ended
+			task.DepsResolved, task.DepsSatisfied = 0, 0 // depend on which edges were resolved before the task ended
 		}
 		tasks = append(tasks, &task)
 	}

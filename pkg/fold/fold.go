@@ -59,9 +59,9 @@ const (
 
 // Reasons of dead letters. The other reasons are in package event.
 const (
-	ReasonWrongDomain = "WRONG_DOMAIN" // another tenant or workspace
+	ReasonWrongDomain = "WRONG_DOMAIN" // the event belongs to another tenant or workspace
 	ReasonUnknownRun  = "UNKNOWN_RUN"  // the run does not exist yet; the event is folded when it appears
-	ReasonUnknownTask = "UNKNOWN_TASK" // not in the run's plan, or the plan is not known yet
+	ReasonUnknownTask = "UNKNOWN_TASK" // the task is not in the run's plan, or the plan is not known yet
 )
 
 // Error codes that the fold assigns to attempts and runs.
@@ -140,7 +140,7 @@ type folder struct {
 	st   *state.State
 	ev   *event.Envelope
 	seq  int64
-	now  event.Time // during the check: the fold time that the previous events of the group will lead to
+	now  event.Time // during the check: the fold time after the previous events of the group
 	plan map[string]Plan
 	// inputs is [Group.Inputs].
 	inputs map[string]int64

@@ -126,7 +126,7 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 	}
 	next := *s
 	next.LastRun = run.RunID
-	if old == nil || old.State != state.RequestStarted { // else the tick was counted with another run
+	if old == nil || old.State != state.RequestStarted { // otherwise, the tick was counted when another run started
 		next.TicksStarted++
 	}
 	if sla := specOf(s).SLASec; sla > 0 {

@@ -77,7 +77,7 @@ func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 			return false
 		case old.Live() && old.Next != 0 && old.Next <= at:
 			row = *old
-			f.want(&row, max(at, old.NextAt)) // an instant that jitter has delayed now ticks immediately
+			f.want(&row, max(at, old.NextAt)) // an instant whose tick jitter has delayed gets its tick immediately
 			put(f, f.st.Schedules, &row)
 			return false
 		}

@@ -206,7 +206,7 @@ func refuses(t, up *state.Task) bool {
 		slices.Contains(namesOf(t.RequireQuality), up.AssetKey)
 }
 
-// decide returns the next state of a blocked task after its upstream up has ended: READY, SKIPPED
+// decide returns the next state of a blocked task after one of its upstreams, the task up, has ended: READY, SKIPPED
 // with an error code, CANCELLED or BLOCKED.
 //
 // A failure decides immediately. A skip without a failure decides only when every upstream has ended, because a

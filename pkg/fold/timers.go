@@ -15,7 +15,7 @@ func (f *folder) putTimer(t *state.Timer) {
 	put(f, f.st.Timers, t)
 }
 
-// dropTimer cancels the retry timer of a task that waits for one.
+// dropTimer cancels the retry timer of a task if the task is waiting for a retry.
 func (f *folder) dropTimer(t *state.Task) {
 	if t.State != state.TaskRetryWait {
 		return

@@ -61,8 +61,9 @@ func TestDecideKeepsThreeVersionsForThirtyDays(t *testing.T) {
 	require.Empty(t, gc.Decide(keep, now, rows, all), "without a visible version nothing is superseded")
 }
 
-// A hidden output is treated as superseded. It is deleted Keep.For after the decision to hide it, but not before
-// every plan that may name it is folded. Then the versions that are older than the visible one are also deleted.
+// A hidden output is treated as superseded. It is deleted as soon as Keep.For has passed since the decision to hide
+// it, and every plan that may name it is folded. Then the versions that are older than the visible one are also
+// deleted.
 func TestDecideCollectsHiddenOutputs(t *testing.T) {
 	t.Parallel()
 	keep := gc.Keep{}.WithDefaults()

@@ -127,7 +127,7 @@ func (b BaseSnapshot) After(revision int64) bool {
 
 // L0Limits define when deltas are merged.
 type L0Limits struct {
-	MaxCount int   `json:"max_count"` // L0 deltas in files that merge into one L1 delta
+	MaxCount int   `json:"max_count"` // number of L0 deltas in files that are merged into one L1 delta
 	MaxBytes int64 `json:"max_bytes"` // minimum total size of the deltas for a rewrite of the base
 }
 

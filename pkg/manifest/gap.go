@@ -56,8 +56,8 @@ func (s *Store) firstFrom(ctx context.Context, from int64) (int64, error) {
 	return 0, nil
 }
 
-// belowGap returns the greatest revision for which it, its successor and all earlier revisions exist, but at most the
-// revision through. After these revisions are collected, the gap begins directly after the oldest revision, where
+// belowGap returns the greatest revision r for which r+1 and all revisions up to r exist, or the parameter through if
+// that is less. After all revisions up to r are collected, the gap begins directly after the oldest revision, where
 // stepOver handles it.
 func (w *window) belowGap(through int64) (int64, error) {
 	last, _, err := w.store.denseFrom(w.ctx, w.first)

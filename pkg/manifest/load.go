@@ -104,7 +104,7 @@ func (s *Store) greatest(ctx context.Context, after int64) (int64, error) {
 	return last, nil
 }
 
-// listed yields the revisions under prefix, in ascending order, that are greater than the revision after.
+// listed yields, in ascending order, the revisions under prefix that are greater than the parameter after.
 func (s *Store) listed(ctx context.Context, prefix string, after int64) iter.Seq2[int64, error] {
 	return func(yield func(int64, error) bool) {
 		opts := blob.ListOptions{Prefix: prefix, StartAfter: prefix + digits(after)}

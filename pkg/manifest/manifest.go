@@ -110,7 +110,8 @@ var (
 	ErrReload = errors.New("the loaded revision was collected or replaced; load the newest revision")
 	// ErrConflict means that the number belongs to another manifest: see [ConflictError].
 	ErrConflict = errors.New("another writer published the revision")
-	// ErrNotCommitted means that a revision was created too late to count.
+	// ErrNotCommitted means that the boundary covers the revision: it was created too late, or it was committed and has
+	// since been collected.
 	ErrNotCommitted = errors.New("the revision is below the boundary")
 	// ErrUnknown means that a publish may have happened, or may still happen.
 	ErrUnknown = errors.New("outcome unknown")

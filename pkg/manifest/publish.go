@@ -16,12 +16,13 @@ const (
 	lastDelay  = 5 * time.Second
 )
 
-// Publish stores next, made by [First] or [Manifest.Successor], under next.Revision.
-// It sets Nonce, and raises PublishedAt to now.
+// Publish stores next under next.Revision. Callers get next from [First], [Manifest.Successor], [Manifest.Rebuilt] or
+// [Store.NewTimeline]. Publish sets Nonce, and raises PublishedAt to now.
 //
-// Publish returns nil if next is committed. [ErrConflict] and [ErrNotCommitted] mean that it is not and never will
-// be. An error that wraps [ErrUnknown] means that the outcome is not known: publish the same manifest again,
-// unchanged, to find out. Other errors mean that next cannot be written.
+// Publish returns nil if next is committed. [ErrConflict] means that it is not and never will be. [ErrNotCommitted]
+// means that the boundary covers next: it was never committed, or it was committed and has since been collected. An
+// error that wraps [ErrUnknown] means that the outcome is not known: publish the same manifest again, unchanged, to
+// find out. Other errors mean that next cannot be written.
 func (s *Store) Publish(ctx context.Context, next *Manifest) error {
 	if next.Nonce == "" {
 		next.Nonce = s.ids.New()

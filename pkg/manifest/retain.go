@@ -191,8 +191,9 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 	return more || left, c.unpin(ctx, oldest, now)
 }
 
-// pinAll pins the revisions that the policy keeps longer, up to the revision through. It steps from one full hour (or
-// full minute) to the next. For each, it finds the revision that was current at that time by binary search.
+// pinAll pins the revisions that the policy keeps longer, up to and including the parameter through. It steps from
+// one full hour (or full minute) to the next. For each, it finds the revision that was current at that time by binary
+// search.
 func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now event.Time, version int64) error {
 	for from := w.first; from <= through; {
 		m, err := w.at(from)
@@ -314,8 +315,8 @@ func (s *Store) raise(ctx context.Context, next Boundary, version int64) error {
 	return fmt.Errorf("raise boundary of %s to %d: %w", s.domain, next.DeletedThrough, err)
 }
 
-// remove deletes manifests in ascending order, up to the revision through. It lists from the first manifest on,
-// because a writer that slept may have re-created a deleted manifest.
+// remove deletes manifests in ascending order, up to and including the parameter through. It lists from the first
+// manifest on, because a writer that slept may have re-created a deleted manifest.
 func (c *Collector) remove(ctx context.Context, through int64) (more bool, err error) {
 	s := c.store
 	var expired []int64
@@ -381,8 +382,8 @@ func (w *window) expired(then event.Time) (int64, error) {
 	return young - 2, err
 }
 
-// exceptNewest returns the greatest revision that is not one of the newest revisions that the policy keeps, but at
-// most the revision through.
+// exceptNewest returns the greatest revision that is not one of the newest revisions that the policy keeps, or the
+// parameter through if that is less.
 func (w *window) exceptNewest(through, newest int64) (int64, error) {
 	if newest <= 1 || through < w.first {
 		return through, nil

@@ -33,8 +33,8 @@ func ParseAllowed(texts []string) (Allowed, error) {
 	return all, nil
 }
 
-// Only returns a function that reads secrets with from, but refuses secrets that the channels of the tenant may not
-// use.
+// Only restricts a function that reads secrets, the parameter from: the returned function rejects secrets that the
+// channels of the tenant may not use, and calls from for the others.
 func (a Allowed) Only(tenant string, from func(ctx context.Context, reference string) (string, error)) func(context.Context, string) (string, error) {
 	return func(ctx context.Context, reference string) (string, error) {
 		for _, x := range a {

@@ -87,8 +87,8 @@ func deliver(mail *smtp.Client, to *release.SMTPChannel, m *Message, now time.Ti
 	return nil
 }
 
-// address tells the server the recipients of the mail, and returns an error for each recipient that it refuses. It
-// returns err if the server refuses all recipients, or if it refuses one only temporarily.
+// address tells the server the recipients of the mail, and returns an error for each recipient that it refuses. If
+// the server refuses all recipients, or refuses one of them only temporarily, address returns err instead.
 func address(mail *smtp.Client, recipients []string) (refused []error, err error) {
 	const permanent = 500 // the lowest code of a permanent failure
 	for _, recipient := range recipients {

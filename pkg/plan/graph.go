@@ -203,7 +203,8 @@ func (g *Graph) keys(assets []int) []ids.AssetKey {
 	return keys
 }
 
-// closure returns the positions, in ascending order, of the known keys and everything that next reaches from them.
+// closure returns the positions, in ascending order, of the known keys and of all assets that can be reached from
+// them over the edges in the parameter next.
 func (g *Graph) closure(next [][]int, keys []ids.AssetKey) []int {
 	seen := make([]bool, len(g.assets))
 	var todo []int

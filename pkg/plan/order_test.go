@@ -11,7 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// existing returns a materialization of an unpartitioned asset by an earlier run. It returns one for every asset.
+// existing is a value for Request.Materialized. For every asset, it returns one materialization by an earlier run,
+// without a partition.
 func existing(key ids.AssetKey) []plan.Input {
 	return []plan.Input{{MaterializationID: "M-" + key.String(), URI: "assets/" + key.String() + "/"}}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// x runs although a fails, y reads the output of x, and z reads another branch.
+// Task a fails. Task x reads the outputs of a and b, and runs nevertheless. Task y reads the output of x. Task z
+// reads only b.
 func TestRetryRepeatsTasksWithIncompleteInputs(t *testing.T) {
 	task := func(key, rule string, deps ...string) plan.Task {
 		def := event.TaskDef{TaskKey: key, Kind: event.KindTask, AssetKey: key, DependsOn: deps, TriggerRule: rule, MaxAttempts: 1}

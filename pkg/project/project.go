@@ -328,7 +328,7 @@ type declared struct {
 	contract, checks []check
 	samples          int
 	quarantine       *quarantine // nil: none
-	publish          *publish    // nil: the selection in servo.yaml decides
+	publish          *publish    // nil: publish.select in servo.yaml decides
 	promises         promises
 	// batchAt is the position of `batch`. partitioned means that the file declares partitions, even if this declaration
 	// has a problem. independent means that the author of the asset has declared that no row depends on the inputs of

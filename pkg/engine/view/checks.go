@@ -73,7 +73,7 @@ type FailedCheck struct {
 var severityOrder = []string{string(quality.Critical), string(quality.Error), string(quality.Warning), string(quality.Info)}
 
 // FailedChecks returns the checks that did not pass in a run, the most severe first. If a check ran on several
-// partitions, it combines the results.
+// partitions, FailedChecks combines its results.
 func FailedChecks(s *state.State, runID string) []FailedCheck {
 	var found []FailedCheck
 	at := map[[2]string]int{}

@@ -94,8 +94,8 @@ func GraphOf(assets []GraphAsset, o GraphOptions) Graph {
 	return g
 }
 
-// show sets the visible nodes of a tree. If all is set, every asset is visible. Otherwise, the groups are visible,
-// and an expanded group is replaced by the nodes in it.
+// show sets the visible nodes of a tree. If the parameter all is set, every asset is visible. Otherwise, the groups
+// are visible, and an expanded group is replaced by the nodes in it.
 func (g *Graph) show(root *graphGroup, expand []string, all bool) {
 	g.Nodes = nil
 	var walk func(*graphGroup)

@@ -14,7 +14,7 @@ import (
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 
-// headline explains the state in one sentence.
+// headline explains the state of the task in one sentence.
 func (x *explainer) headline(e *Explanation) string {
 	t := x.task
 	switch t.State {
@@ -42,7 +42,7 @@ func (x *explainer) headline(e *Explanation) string {
 	return string(t.State)
 }
 
-// since formats the time that has passed since at.
+// since formats the time that has passed since the time in the parameter at.
 func (x *explainer) since(at event.Time) string { return Span(x.now.Sub(at)) }
 
 // blocked names the unresolved upstreams.

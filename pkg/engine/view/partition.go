@@ -40,7 +40,8 @@ type PartitionExplanation struct {
 	Newer []UpstreamPartition `json:"newer"`
 	// Pending are upstream assets with partitions that are stale or missing themselves.
 	Pending []UpstreamPartition `json:"pending"`
-	// declared describes the declared partitions of the asset, if this one is not among them.
+	// declared describes the partitions that the asset declares. It is set only if the explained partition is not one of
+	// them.
 	declared string
 	// windowed means that the code of a partition also depends on the declared start and end of an upstream asset.
 	windowed bool

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// blocked runs a task a with a reader b. A check blocks the output of a.
+// blocked starts a run of task a and of task b, which reads the output of a. A check blocks this output.
 func blocked(t *testing.T) (w *foldtest.World, run string) {
 	t.Helper()
 	w = foldtest.New(t)

@@ -11,14 +11,16 @@ import (
 // Repeat counts the failed tasks of a run by the way in which the user can repeat them.
 type Repeat struct {
 	Total int
-	// Checks are the tasks that failed because of a check. A retry would check the same data again, so a new run of the
-	// asset is needed.
+	// Checks is the number of tasks that failed because of a check. A retry would check the same data again, so a new
+	// run of the asset is needed.
 	Checks int
-	// Code are the tasks whose code failed permanently. A retry would execute the same code with the same inputs.
+	// Code is the number of tasks whose code failed permanently. A retry would execute the same code with the same
+	// inputs.
 	Code int
 	// OnlyChecks means that the run checks outputs and materializes nothing, so it cannot be retried.
 	OnlyChecks bool
-	// Approved are the failed tasks whose output was approved. They need not be repeated, and Total does not count them.
+	// Approved is the number of failed tasks whose output was approved. These tasks need not be repeated, and Total does
+	// not count them.
 	Approved int
 	// Skipped means that the run has skipped tasks.
 	Skipped bool

@@ -168,12 +168,20 @@ func (a *app) warnUnpublished(dir string, d ids.Domain) {
 	}
 }
 
-// publishedPlaces returns the published places of a domain. It warns if their record is damaged.
+// publishedPlaces returns the published places of a domain. It warns if their record is damaged. A place of another
+// checkout of the project has its absolute path as its name.
 func (a *app) publishedPlaces(dir string, d ids.Domain) ([]publisher.Status, error) {
 	places, err := publisher.ReadStatus(dir, d.String())
 	if damaged := new(publisher.DamagedError); errors.As(err, &damaged) {
 		a.warn("%s", damaged)
 		return nil, nil
+	}
+	if root, rootErr := a.projectDir(); rootErr == nil {
+		for i := range places {
+			if at := places[i].Path(); at != inProject(&project.Project{Root: root}, places[i].Name) {
+				places[i].Name = at
+			}
+		}
 	}
 	return places, err
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -43,6 +44,9 @@ type Status struct {
 	// Assets maps the key of each published asset to its name at this place.
 	Assets map[string]string `json:"assets"`
 }
+
+// Path returns the absolute path of the folder or the DuckDB file.
+func (s *Status) Path() string { return strings.TrimSuffix(filepath.Dir(s.Record), LinksOf("")) }
 
 // ReadStatus returns the places of a domain that the processes of a state folder keep up to date.
 func ReadStatus(dir, domain string) ([]Status, error) {

@@ -85,7 +85,7 @@ func (s *server) asOf(ctx context.Context, r reading) (*snapshot.Snapshot, error
 		}
 	}
 	if revision < 1 {
-		return nil, invalid("as_of", "is revision %d: the first is 1", revision)
+		return nil, invalid("as_of", "is revision %d: the first revision is 1", revision)
 	}
 	if revision < r.minRevision {
 		return nil, invalid("min_revision", "is %d, but as_of is revision %d: leave out one of them", r.minRevision, revision)

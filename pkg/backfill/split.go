@@ -348,7 +348,7 @@ func (s *splitter) chunks() (*Chunks, error) {
 // chunk.
 func (s *splitter) checkOrder(components []*component, out *Chunks) error {
 	if s.options.Newest {
-		return fmt.Errorf("asset %s reads its own earlier partitions, so the oldest come first: remove %s", s.ordered, s.options.Form.Name(plan.OptionNewest))
+		return fmt.Errorf("asset %s reads its own earlier partitions, so the oldest partitions must be materialized first: remove %s", s.ordered, s.options.Form.Name(plan.OptionNewest))
 	}
 	chunkOf := make([]int32, len(s.cells))
 	placed, chunk := 0, int32(0)

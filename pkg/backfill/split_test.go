@@ -158,7 +158,7 @@ func TestSplitOrdersAssetThatReadsItself(t *testing.T) {
 	g, err := plan.NewGraph(assets)
 	require.NoError(t, err)
 	_, err = backfill.Split(g, calendar, whole(t, assets), backfill.Options{Size: 20, Newest: true})
-	require.ErrorContains(t, err, "reads its own earlier partitions, so the oldest come first")
+	require.ErrorContains(t, err, "reads its own earlier partitions, so the oldest partitions must be materialized first")
 }
 
 func TestSplitRejectsTooManyChunks(t *testing.T) {
@@ -235,7 +235,7 @@ func TestSplitRandomAssets(t *testing.T) {
 		o := backfill.Options{Size: rapid.IntRange(1, 60).Draw(r, "size"), Newest: rapid.Bool().Draw(r, "newest")}
 		chunks, err := backfill.Split(g, calendar, selected, o)
 		if err != nil { // an asset that reads its own partitions cannot always be split
-			require.Regexp(r, "so the oldest come first|belongs to a later chunk", err.Error())
+			require.Regexp(r, "so the oldest partitions must be materialized first|belongs to a later chunk", err.Error())
 			return
 		}
 		check(r, g, selected, chunks, o)

@@ -109,7 +109,7 @@ func verifyText(r repair.Report) string {
 		fmt.Fprintf(&text, "  %s\n", problem)
 	}
 	if r.Revision == 0 && len(r.Problems) == 0 {
-		return "nothing to verify: nothing has been written yet\n"
+		return "nothing to verify: the domain has no objects yet\n"
 	}
 	for _, problem := range r.Superseded {
 		fmt.Fprintf(&text, "  superseded: %s\n", problem)

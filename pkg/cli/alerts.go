@@ -21,8 +21,8 @@ func (a *app) alertsCommand() *cobra.Command {
 	count := 50
 	cmd := &cobra.Command{
 		Use:   "alerts",
-		Short: "List the alerts that are not over, the rules, or the messages",
-		Long: "List the alerts that are not over. With --messages, list the newest messages to channels instead; with\n" +
+		Short: "List the open alerts, the rules, or the messages",
+		Long: "List the open alerts. With --messages, list the newest messages to channels instead; with\n" +
 			"--rules, list the rules of the deployed release.",
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -205,7 +205,7 @@ func (a *app) testChannelCommand() *cobra.Command {
 		Use:   "test CHANNEL",
 		Short: "Send a test message to a channel of the deployed release",
 		Long: "Send a test message to a channel of the deployed release, and wait up to 30 seconds for the result.\n" +
-			"The process that owns the state folder sends it, or on Google Cloud the dispatcher.",
+			"The process that owns the state folder sends the message; on Google Cloud, the dispatcher does.",
 		Args: takes("CHANNEL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {

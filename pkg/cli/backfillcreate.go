@@ -91,7 +91,7 @@ func (f *createBackfillFlags) read(args []string) error {
 	case f.assets.all && len(args) > 0:
 		return usagef("--all already includes every asset: remove %s, or --all", strings.Join(args, " "))
 	case !f.assets.all && len(args) == 0:
-		return usagef("no assets named: name some, or take all of them with --all; list them with `servo assets`")
+		return usagef("no assets selected: name assets, or select all of them with --all; list them with `servo assets`")
 	case !slices.Contains([]string{"", event.OnlyMissing, event.OnlyFailed, event.OnlyStale}, f.only):
 		return usagef("--only %q: choose from missing, failed, stale", f.only)
 	case f.order != event.OldestFirst && f.order != event.NewestFirst:

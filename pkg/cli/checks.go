@@ -50,7 +50,7 @@ func (a *app) checksCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case rows != "" && len(args) != 1:
-				return usagef("--rows %s shows the rows of one asset or task: name it", rows)
+				return usagef("--rows %s shows the rows of one asset or task: name the asset or the task", rows)
 			case rows != "":
 				return a.failingRows(cmd.Context(), args[0], rows, runID)
 			case runID != "":

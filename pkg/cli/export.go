@@ -61,8 +61,8 @@ func (a *app) exportCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&e.file, "duckdb", "", "the file to write; an existing file is replaced if servo export wrote it")
-	cmd.Flags().StringVar(&e.folder, "folder", "", "the folder to write; an existing folder is updated if servo export wrote it")
+	cmd.Flags().StringVar(&e.file, "duckdb", "", "the file to write; an existing file is replaced only if servo export wrote it")
+	cmd.Flags().StringVar(&e.folder, "folder", "", "the folder to write; an existing folder is updated only if servo export wrote it")
 	cmd.Flags().BoolVar(&e.copies, "copy", false, "copy the files into the folder instead of linking them")
 	cmd.Flags().StringVar(&e.asOf, "as-of", "", "export the outputs as of a revision or a time (RFC 3339)")
 	cmd.Flags().StringArrayVar(&f.exclude, "exclude", nil, "leave out the assets of a selection (repeatable)")

@@ -48,7 +48,7 @@ func (a *app) runCommand() *cobra.Command {
 		Example: "  servo run --all -p date=2025-01-01..2025-01-31\n" +
 			"  servo run report/climate --upstream\n" +
 			"  servo run 'raw/* and tag:pii' --exclude raw/old --dry-run\n" +
-			"  servo run --all --run-key nightly-2025-01-15      the same key never runs twice",
+			"  servo run --all --run-key nightly-2025-01-15      a second request with this key attaches to the same run",
 		Args: takes("[SELECTION…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
@@ -213,7 +213,7 @@ func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 	case f.assets.all && len(args) > 0:
 		return r, usagef("--all already includes every asset: remove %s, or --all", strings.Join(args, " "))
 	case !f.assets.all && len(args) == 0:
-		return r, usagef("no assets named: name some, or run all of them with --all; list them with `servo assets`")
+		return r, usagef("no assets selected: name assets, or select all of them with --all; list them with `servo assets`")
 	case f.allowFuture && len(f.partitions) == 0:
 		return r, usagef("--allow-future applies to partitions that -p selects: add -p, or remove --allow-future")
 	case f.parallelism < 0:

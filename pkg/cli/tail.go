@@ -209,7 +209,7 @@ func (t *tail) parts(ctx context.Context, attempt *state.Attempt) error {
 	p.length += len(text)
 	// After a shorter wait, the message could be wrong: the execution may have ended, or a redelivery may be imminent.
 	if p.length == 0 && t.look == t.mostLook {
-		t.say("waiting: attempt %d of %s is executed by another worker, and has not printed anything that is stored", attempt.Attempt, t.taskKey)
+		t.say("waiting: another worker is executing attempt %d of %s, and has not stored any of its log so far", attempt.Attempt, t.taskKey)
 	}
 	_, err = t.a.Stdout.Write(text)
 	return err //nolint:wrapcheck // the reader has gone

@@ -193,7 +193,7 @@ func TestTailShowsLineOfOtherWorkerIn2500ms(t *testing.T) {
 		require.NoError(t, f.follow(t.Context()))
 		require.LessOrEqual(t, shown-printed, 2500*time.Millisecond)
 		require.Equal(t, "first line\nlast line\n", f.out.String(), "the stored log continues the shown text")
-		require.Equal(t, "waiting: attempt 1 of a/b is executed by another worker, and has not printed anything that is stored\n", f.err.String())
+		require.Equal(t, "waiting: another worker is executing attempt 1 of a/b, and has not stored any of its log so far\n", f.err.String())
 	}
 }
 

@@ -220,7 +220,7 @@ func DecodeCommitMarker(data []byte) (*CommitMarker, error) {
 // cells checks the partitions of a batch: each file must be in the folder of its partition.
 func (c *checker) cells(m *CommitMarker) {
 	if IsBatchURI(m.URI) != (len(m.Cells) > 0) {
-		c.fail("cells (count)", "%d partitions for the directory %.200q", len(m.Cells), m.URI)
+		c.fail("cells (count)", "%d does not fit the directory %.200q: only the marker of a batch lists partitions, and it lists at least one", len(m.Cells), m.URI)
 		return
 	}
 	c.between("cells (count)", int64(len(m.Cells)), 0, event.MaxBatch)

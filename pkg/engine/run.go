@@ -284,7 +284,7 @@ func entryOutcome(snap *snapshot.Snapshot, group state.Key2) string {
 	case row != nil:
 		return fmt.Sprintf("ledger entry %s was folded as %s %s: %s", group.A, row.Outcome, row.Reason, row.Detail)
 	case snap.Recorded(group.A):
-		return "ledger entry " + group.A + " was processed, but created no run: see `servo admin ledger --entry " + group.A + "`"
+		return "ledger entry " + group.A + " was processed, but had no effect: see `servo admin ledger --entry " + group.A + "`"
 	}
 	return "ledger entry " + group.A + " is not folded"
 }

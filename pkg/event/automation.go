@@ -281,7 +281,7 @@ func (c *checker) runSpec(path string, r *RunSpec) {
 	}
 	c.optionalOneOf(path+".only", r.Only, OnlyStale, OnlyMissing, OnlyFailed)
 	if r.Only == OnlyFailed && len(r.Partitions) > 0 {
-		c.fail(path+".only", "failed is set together with partitions")
+		c.fail(path+".only", "failed selects partitions itself: remove it, or partitions")
 	}
 	c.count(path+".max_parallelism", int64(r.MaxParallelism))
 	c.count(path+".timeout_sec", int64(r.TimeoutSec))

@@ -218,7 +218,7 @@ func (f *folder) notificationEnded(p *event.NotificationEnded) verdict {
 	case old.State == state.NotificationCounting:
 		return stale("the notification is still counting")
 	case p.Outcome != event.NotificationSent && (p.Try != old.Try+1 || old.State != state.NotificationPending):
-		return stale("the notification is tried again")
+		return stale("the report is not about the current try of the notification")
 	}
 	row := *old
 	row.Error, row.NextAt = p.Error, 0

@@ -97,7 +97,7 @@ func (f *folder) checkRequest(p *event.RunTriggered, c *checked, proven bool) ve
 	case f.bare:
 		return verdict{}
 	case row.State != state.RequestPending || row.RunID != p.RunID:
-		return stale(fmt.Sprintf("request %s is %s as run %s", p.RequestID, row.State, orDefault(row.RunID, "none")))
+		return stale(fmt.Sprintf("request %s is %s, with the run id %s", p.RequestID, row.State, orDefault(row.RunID, "none")))
 	}
 	return verdict{}
 }
@@ -185,7 +185,7 @@ func (f *folder) requestRefused(p *event.RequestRefused) verdict {
 	case old.State != state.RequestPending:
 		return stale("the request is " + string(old.State))
 	case old.Generation != p.Generation:
-		return stale("the request was tried again")
+		return stale("the refusal is not about the current try to plan the request")
 	}
 	row := *old
 	row.ErrorCode, row.ErrorMessage = p.Error.Code, p.Error.Message

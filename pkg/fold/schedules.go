@@ -295,7 +295,7 @@ func (f *folder) overlap(r *state.RunRequest, own, policy string) (state.TickOut
 	case event.OverlapBufferOne:
 		switch {
 		case buffered > 0:
-			return state.TickSkipped, "a tick waits already for the end of " + blocking(runs, requests)
+			return state.TickSkipped, "another tick already waits for the end of " + blocking(runs, requests)
 		case busy:
 			return state.TickBuffered, "waits for the end of " + blocking(runs, requests)
 		}

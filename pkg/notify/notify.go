@@ -149,7 +149,7 @@ func post(ctx context.Context, c *release.Channel, to string, header http.Header
 	case answer.StatusCode >= http.StatusOK && answer.StatusCode < http.StatusMultipleChoices:
 		return nil
 	case answer.StatusCode < http.StatusBadRequest:
-		return fmt.Errorf("it answered %s: redirects are not followed", answer.Status)
+		return fmt.Errorf("it answered %s, but redirects are not followed: use the final URL", answer.Status)
 	}
 	return fmt.Errorf("it answered %s%s", answer.Status, said(mask.Bytes(text)))
 }

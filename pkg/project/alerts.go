@@ -28,7 +28,7 @@ const defaultGroup = 10 * time.Minute
 
 // unbuiltCauses are planned causes that rules cannot name yet. Each value states the reason or an alternative.
 var unbuiltCauses = map[string]string{
-	"publish_failed":     "`servo status` shows places that could not be published",
+	"publish_failed":     "`servo status` shows the places of publish that could not be updated",
 	"sensor_failing":     "sensors are not supported",
 	"automation_limited": "conditions are not supported",
 }

@@ -96,16 +96,17 @@ The outputs of the chosen assets are kept up to date at these [places](assets.md
 Prices in dollars, with at most 9 decimals. Estimates of ` + "`servo plan`, `servo run --dry-run`" + ` and
 ` + "`servo backfill create`" + ` multiply them by the measurements of earlier tasks. ` + "`cpu_second`" + ` counts the CPU time of
 commands and the time that DuckDB's threads spend on the operators of queries. It does not include the time in which
-DuckDB plans a query, for example to detect the format of a CSV file, which takes longer than the query itself if the
-file is small. ` + "`gb_second`" + ` counts the memory that workers reserve: ` + "`resources.memory`" + `, or the default share of a task. A
-price that is absent is 0:
+DuckDB plans a query, for example to detect the format of a CSV file. If the file is small, planning takes longer than
+the query itself. ` + "`gb_second`" + ` counts the memory that workers reserve: ` + "`resources.memory`" + `, or the default share of a
+task. A price that is absent is 0:
 
 {pricing}
 
 ### channels
 
-A channel is where alerts are sent. Each has a name and one kind. [Alert on Slack](../howto/alert-on-slack.md) sets one
-up. Only the hosts that channels name are called, and redirects are not followed:
+A channel is a place to which alerts are sent. Each channel has a name and one kind. [Alert on
+Slack](../howto/alert-on-slack.md) sets one up. Only the hosts that channels name are called, and redirects are not
+followed:
 
 {channels}
 
@@ -114,7 +115,7 @@ up. Only the hosts that channels name are called, and redirects are not followed
 A message is a CloudEvent 1.0 in structured mode, with the type ` + "`dev.servo.alert.CAUSE.v1`" + ` and the notification id as
 ` + "`id`" + ` and as the header ` + "`Idempotency-Key`" + `. Drop messages whose id you know: a message may arrive twice. With a
 secret, the header ` + "`Servo-Signature: t=SECONDS,v1=HEX`" + ` signs it: HEX is the HMAC-SHA256 of the seconds, a dot and
-the body. Reject messages whose time is more than five minutes away:
+the body. Reject messages whose SECONDS differ from the current time by more than five minutes:
 
 {webhook}
 
@@ -159,10 +160,10 @@ A rule reports transitions to channels:
 | ` + "`sla_missed`" + ` | the asset, or the schedule | a task or run takes longer than its [sla](#sla) | the task, or a run of the schedule, succeeds |
 | ` + "`recovered`" + ` | the subject of the earlier report | a reported problem is over | |
 
-The first alert of a rule about a subject and a cause is sent at once. Further alerts within ` + "`group`" + ` are counted in one
-message, which is sent when the group ends and begins the next group. A channel gets at most 20 messages an hour. One
-digest at the end of the hour counts the further messages. Servo tries to send a message up to five times within a
-day; then the message is UNDELIVERABLE, and ` + "`servo status`" + ` shows it. Messages older than a day are not sent.
+The first alert of a rule about a subject and a cause is sent at once. Further alerts within the time ` + "`group`" + ` are
+counted in one message. It is sent at the end of this time, which then begins again. A channel gets at most 20 messages
+an hour. One digest at the end of the hour counts the further messages. Servo tries to send a message up to five times
+within a day; then the message is UNDELIVERABLE, and ` + "`servo status`" + ` shows it. Messages older than a day are not sent.
 
 ### defaults
 
@@ -258,9 +259,9 @@ A list of [checks](checks.md). Each is a mapping with exactly one kind:
 
 ### deadline
 
-The deadline of a period is met if all its partitions are materialized and fresh. Servo judges it when it is due, even
-while all workers are down, and reports a miss with the cause ` + "`deadline_missed`" + `. ` + "`servo deadlines`" + ` lists the
-next deadlines, and the deadlines that are at risk:
+The deadline of a period is met if all its partitions are materialized and fresh. Servo checks the deadline when it is
+due, even while all workers are down. If the deadline is missed, Servo reports the cause ` + "`deadline_missed`" + `.
+` + "`servo deadlines`" + ` lists the next deadlines, and the deadlines that are at risk:
 
 {deadline}
 

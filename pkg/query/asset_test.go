@@ -191,5 +191,5 @@ func TestListingReadsNewestMarkersOnly(t *testing.T) {
 	if err == nil {
 		_, err = rowsOf.Collect(10)
 	}
-	require.ErrorContains(t, err, "this statement lists views, and does not name raw.orders: write raw.orders into the statement to read it")
+	require.ErrorContains(t, err, "this statement lists views without naming raw.orders, so only the columns of raw.orders are known: to read its rows, name it in the statement")
 }

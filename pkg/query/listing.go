@@ -44,6 +44,6 @@ func (db *DB) listedView(ctx context.Context, a *asset) (string, error) {
 		cells[i] = "CAST(NULL AS " + c.Type + ") AS " + quoteName(c.Name)
 	}
 	name := a.namespace + "." + a.name
-	refusal := fmt.Sprintf("this statement lists views, and does not name %s: write %s into the statement to read it", name, name)
+	refusal := fmt.Sprintf("this statement lists views without naming %s, so only the columns of %s are known: to read its rows, name it in the statement", name, name)
 	return "SELECT " + strings.Join(cells, ", ") + " FROM (SELECT 1) WHERE error(" + quoteText(refusal) + ") IS NULL", nil
 }

@@ -43,7 +43,7 @@ func (cfg Config) remains(ctx context.Context) (found []string, err error) {
 }
 
 // errNothing reports that the domain is new.
-var errNothing = errors.New("nothing to rebuild: nothing has been written yet")
+var errNothing = errors.New("nothing to rebuild: the domain has no objects yet")
 
 // rejectNewDomain returns an error if the domain is new, which means that it has no objects.
 func (cfg Config) rejectNewDomain(ctx context.Context) error {

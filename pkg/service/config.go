@@ -124,7 +124,7 @@ var (
 			f.StringVar(&c.WorkerKeys, "worker-keys", "", "file of the keys that seal envelopes. Workers need these keys. Use a different file from --keys, so that a worker's keys cannot sign reports (default: the file of --keys)")
 			f.IntVar(&c.Concurrency, "concurrency", defaultConcurrency, "how many tasks the local queue pushes at once")
 			f.IntVar(&c.DispatchRate, "dispatch-rate", defaultDispatchRate, "how many tasks to queue per second, fairly across tenants; 0: unlimited, in the order of arrival")
-			f.StringVar(&c.Weights, "tenant-weights", "", "turns per round of a tenant, as acme=3,globex=2; other tenants have 1")
+			f.StringVar(&c.Weights, "tenant-weights", "", "how many turns a tenant has in each round of the fair queue, as acme=3,globex=2; other tenants have 1")
 			f.StringVar(&c.ChannelSecrets, "channel-secrets", "", "secrets that alert channels may use, as [TENANT=]gcp:projects/P/secrets/NAME, separated by commas; a * at the end matches any suffix; empty: none")
 			f.StringVar(&c.Queue, "queue", LocalQueue, LocalQueue+": in this process; projects/PROJECT/locations/LOCATION: Cloud Tasks there")
 			f.StringVar(&c.QueuePrefix, "queue-prefix", "", "prefix of queue names in Cloud Tasks")
@@ -169,12 +169,12 @@ var (
 	}
 	sweeperKind = kind{
 		Name: sweeperName, Listen: "127.0.0.1:8093",
-		Usage: "Folds entries that were never announced and dispatches lost tasks again, in every domain of a store.",
+		Usage: "Folds ledger entries that were never announced, and dispatches lost tasks again, in every domain of a store.",
 		Flags: func(f *flag.FlagSet, c *config) {
 			f.StringVar(&c.CompactorURL, "compactor-url", "", "URL of the compactor (required)")
 			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "URL of the dispatcher (required)")
 			f.DurationVar(&c.Every, "every", 0, "time between sweeps, for example 1m; 0: only on POST /v1/sweep")
-			f.DurationVar(&c.FullEvery, "full-every", defaultFullEvery, "with --every, time between sweeps of all domains, the first at the start; 0: only on POST /v1/sweep?full=true")
+			f.DurationVar(&c.FullEvery, "full-every", defaultFullEvery, "if --every is set, time between full sweeps, which visit all domains; the first is at the start; 0: only on POST /v1/sweep?full=true")
 		},
 		Check: func(c config) []error {
 			problems := []error{checkURL("compactor-url", c.CompactorURL, true), checkURL("dispatcher-url", c.DispatcherURL, true)}

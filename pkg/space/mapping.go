@@ -135,7 +135,7 @@ func (m *Mapping) declared(d Map) error {
 				return m.misfit("use all", "latest of %s: it is not a dimension of time", m.Upstream.Dimensions[up].Name)
 			}
 		case reader < 0:
-			return m.misfit("name "+oneOf(m.Downstream), "the reader has no dimension %s", dm.Dimension)
+			return m.misfit("name "+oneOf(m.Downstream), "the asset that reads it has no dimension %s", dm.Dimension)
 		case up < 0:
 			return m.misfit("set of to "+oneOf(m.Upstream), "%s of %s: no dimension of the upstream asset corresponds to it", dm.Op, dm.Dimension)
 		default:

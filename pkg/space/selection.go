@@ -477,7 +477,7 @@ func (c Calendar) bounds(a *axis, text string, newest int64) (span, error) {
 // only periods that have begun.
 func (c Calendar) dayOf(a *axis, word string) (span, error) {
 	if !a.clocked() && a.Kind != Daily {
-		return span{}, fmt.Errorf("%s selects days and shorter periods, and %s has %s: write latest", word, a.Name, a.Kind.Plural())
+		return span{}, fmt.Errorf("%s needs a dimension of days or shorter periods, but %s has %s: write latest", word, a.Name, a.Kind.Plural())
 	}
 	day := c.Now.In(a.zone)
 	if word == yesterday {

@@ -76,7 +76,7 @@ func TestSelectionsOfEachKind(t *testing.T) {
 		"date=0001-01-01..2025-01-01": "at most 100000 can be selected at once",
 		"date=latest-x":               "write latest, or latest-6",
 		"time=2025-04-16T06:10":       "is not a period of 30 minutes",
-		"week=yesterday":              "yesterday selects days and shorter periods, and week has weeks: write latest",
+		"week=yesterday":              "yesterday needs a dimension of days or shorter periods, but week has weeks: write latest",
 	} {
 		s := selection(t, text)
 		_, err := at.Resolve(kinds[s.Clauses[0].Dimension], s)

@@ -299,7 +299,7 @@ func judgeError(t *testcase.Test, rows int, err error) testcase.Result {
 	case err == nil:
 		return failed("expected an error with %q, but the query returned %s", want, rowCount(int64(rows)))
 	case !strings.Contains(err.Error(), want):
-		return failed("expected an error with %q, but the query failed with another: %v", want, err)
+		return failed("expected an error with %q, but the query failed with another error: %v", want, err)
 	}
 	return testcase.Result{Status: testcase.Passed}
 }

@@ -98,7 +98,7 @@ FROM a.n ORDER BY n`, "n"))
 	require.Contains(t, got[3], "failed: the query failed: assets/a/double.sql")
 	require.Contains(t, got[3], "negative")
 	require.Equal(t, `failed: expected an error with "negative", but the query returned 1 row`, got[4])
-	require.Contains(t, got[5], `failed: expected an error with "zero", but the query failed with another: `)
+	require.Contains(t, got[5], `failed: expected an error with "zero", but the query failed with another error: `)
 	require.Contains(t, got[6], "seven")
 }
 

@@ -49,7 +49,7 @@ type callError struct {
 func problemOf(status int, body []byte) *servov1.Problem {
 	var failed callError
 	if err := json.Unmarshal(body, &failed); err != nil || failed.Code == "" {
-		return problem(status, "internal", "Internal error", fmt.Sprintf("the call was answered %d: %s", status, body))
+		return problem(status, "internal", "Internal error", fmt.Sprintf("the server answered the call with the status %d: %s", status, body))
 	}
 	return failed.problem(status)
 }

@@ -65,7 +65,7 @@ func (x *explainer) blocked(upstreams []Edge) string {
 		}
 	}
 	if len(open) == 0 {
-		return "all upstreams are resolved; the next fold unblocks it"
+		return "all upstreams have ended; the next fold unblocks the task"
 	}
 	return fmt.Sprintf("waits for %s", Some(open))
 }

@@ -96,8 +96,14 @@ func (p *Parser) aggregateNames(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// mixings returns the expressions of a query that may mix partitions, in the order of their offsets.
-func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[string]bool) []project.Mixing {
+// mixings returns the expressions of a query that may mix partitions, in the order of their offsets. If a defect of the
+// examination ends it, the query counts as one that may mix partitions, and commands about other assets continue.
+func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[string]bool) (found []project.Mixing) {
+	defer func() {
+		if defect := recover(); defect != nil {
+			found = []project.Mixing{{Reason: fmt.Sprintf("servo cannot examine this query (%v)", defect), Advice: "remove `batch`, or write the query in another form"}}
+		}
+	}()
 	all := map[int]project.Mixing{}
 	for i, dimension := range q.Dimensions {
 		s := separation{query: q, dimension: dimension, at: i, aggregates: aggregates, found: map[int]project.Mixing{}}
@@ -117,7 +123,6 @@ func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[str
 			}
 		}
 	}
-	found := make([]project.Mixing, 0, len(all))
 	for _, m := range all {
 		found = append(found, m)
 	}

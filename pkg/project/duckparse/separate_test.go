@@ -328,3 +328,19 @@ func TestBatchStatedAsIndependent(t *testing.T) {
 	}
 	t.Fatal("the asset is missing")
 }
+
+// USING before or within an outer join, and a reported join before one, must not end the process.
+func TestUsingBesideOuterJoinIsExamined(t *testing.T) {
+	for query, reports := range map[string]bool{
+		"SELECT date, b.v FROM raw.made m JOIN raw.bare b USING (date) LEFT JOIN raw.names n ON n.id = m.id":        false,
+		"SELECT m.date, b.v FROM raw.made m LEFT JOIN (raw.bare b JOIN raw.many c USING (date)) ON b.date = m.date": false,
+		"SELECT m.date, b.v FROM raw.made m JOIN raw.bare b ON m.id = b.id LEFT JOIN raw.call c ON c.date = m.date": true,
+	} {
+		_, err := loadBatch(t, inDays, query)
+		if reports {
+			require.ErrorContains(t, err, "a join combines rows of different partitions", query)
+		} else {
+			require.NoError(t, err, query)
+		}
+	}
+}

@@ -76,7 +76,7 @@ func (s *separation) flatten(v any, with *withRows, outer *frame, c *chain) {
 	}
 	kind := word(n["ref_type"])
 	if word(n["join_type"]) != "INNER" || kind == "ASOF" || kind == "POSITIONAL" {
-		var left, right chain
+		left, right := chain{merged: map[string]bool{}}, chain{merged: map[string]bool{}}
 		s.flatten(n["left"], with, outer, &left)
 		l := s.solve(&left, left.frame(with, outer), n["left"])
 		above := *l
@@ -322,7 +322,7 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 		maps.DeleteFunc(linked, func(id string, _ bool) bool { return !own[id] })
 		if len(linked) == 0 {
 			s.report(at, "compare "+s.dimension.Name+" of both tables in the join", "a join combines rows of different partitions")
-			return &frame{tables: f.tables, fixed: true, with: f.with, outer: f.outer}
+			return &frame{tables: f.tables, fixed: true, keys: map[string]bool{}, times: map[string]bool{}, with: f.with, outer: f.outer}
 		}
 	}
 	s.restrict(f, filters, same, linked)

@@ -82,7 +82,7 @@ func (a *Asset) load(ctx context.Context, snap *snapshot.Snapshot) error {
 			continue
 		}
 		if _, ok := folderOf(a.Dimensions, row.PartitionKey); !ok {
-			continue // the asset's dimensions have changed since this run: its readers do not see this partition
+			continue // the asset now has other dimensions: readers of the asset do not see this partition
 		}
 		if len(a.Outputs) == MaxOutputs {
 			return fmt.Errorf("asset %s has more than %d materialized partitions, the limit of a published asset", a.Key, MaxOutputs)

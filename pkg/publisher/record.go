@@ -30,8 +30,8 @@ type Owner struct {
 
 // Kinds of places.
 const (
-	KindPublish = "publish" // kept up to date
-	KindExport  = "export"  // written once, by a command
+	KindPublish = "publish" // Servo keeps the place up to date
+	KindExport  = "export"  // a command wrote the place once
 )
 
 // Record is the content of the file [RecordName].

@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// replace makes the folder show an output.
+// replace makes the published folder of a partition show the partition's new output.
 func (u *update) replace(ctx context.Context, c *change) error {
 	if c.asset.Copy {
 		return u.copyOutput(ctx, c)
@@ -144,7 +144,7 @@ func (u *update) copyOutput(ctx context.Context, c *change) error {
 		return err
 	}
 	keep := map[string]bool{}
-	c.files = []copiedFile{} // not nil: a copy may have no files
+	c.files = []copiedFile{} // not nil, so that a copy without files is recorded as complete
 	for _, f := range marker.Files {
 		if err := ctx.Err(); err != nil {
 			return err

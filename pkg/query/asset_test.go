@@ -176,7 +176,8 @@ func TestListingReadsNewestMarkersOnly(t *testing.T) {
 			require.NoError(t, os.MkdirAll(filepath.Join(r.dir, filepath.FromSlash(uri)), 0o755))
 			commit(t, r, uri)
 		}
-		rows = append(rows, partition("raw/orders", `{"d":"`+strconv.Itoa(i)+`"}`, uri, int64(i+1))) // 0 to 17: no markers
+		// Outputs 0 to 17 have no commit markers.
+		rows = append(rows, partition("raw/orders", `{"d":"`+strconv.Itoa(i)+`"}`, uri, int64(i+1)))
 	}
 	add(t, r, rows...)
 

@@ -251,7 +251,7 @@ func (db *DB) Query(ctx context.Context, sql string, args ...any) (*Rows, error)
 		case answers <- answer{rows, err}:
 		case <-ctx.Done():
 			if rows != nil {
-				_ = rows.Close() // the caller no longer waits for them
+				_ = rows.Close() // the caller no longer waits for the rows
 			}
 		}
 	}()

@@ -25,9 +25,9 @@ type Input struct {
 // Compile returns the release of a project. previous is the deployed release, or nil. An asset whose text, dependencies
 // and settings are unchanged keeps its deployed fingerprint, even if another version of the parser computed it. An
 // asset whose file is broken keeps its deployed definition, and so does an asset that a file with problems no longer
-// declares. Assets in files with problems keep their deployed deadlines, freshness and SLAs, and alert rules keep
-// their deployed assets. trees maps assets to the syntax trees of their deployed queries, parsed with in.Parser: see
-// [Reparse].
+// declares. Assets in files with problems keep their deployed deadlines, freshness and SLAs. If any file has
+// problems, alert rules also keep their deployed assets. trees maps assets to the syntax trees of their deployed
+// queries, parsed with in.Parser: see [Reparse].
 func Compile(in Input, previous *Compiled, trees map[ids.AssetKey]*plan.Tree) (*Compiled, error) {
 	m := newMerge(&in, previous)
 	m.define(trees)

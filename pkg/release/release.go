@@ -1,5 +1,5 @@
 // Package release describes releases. A release is a project as it is deployed: immutable, and named by the hash of
-// its content. It computes the fingerprints of assets and the differences between releases. The package is pure. This
+// its content. The package computes the fingerprints of assets and the differences between releases. It is pure. This
 // package is not a stable API.
 package release
 

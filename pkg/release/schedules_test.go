@@ -17,7 +17,7 @@ func TestDiffSchedulesIgnoresPaused(t *testing.T) {
 	require.Empty(t, release.DiffSchedules(after, after))
 }
 
-// A release contains the schedules of the project, so another schedule makes another release.
+// A release contains the schedules of the project, so a project with another schedule is another release.
 func TestCompileKeepsSchedules(t *testing.T) {
 	in := release.Input{Settings: release.Settings{Project: "p", Schedules: []event.Schedule{{Name: "a", Cron: "@daily", Run: event.RunSpec{All: true}}}}}
 	c, err := release.Compile(in, nil, nil)

@@ -54,7 +54,7 @@ func (l *evictor) evict(ctx context.Context, st *state.State, cut state.Cutoff) 
 	return l.take(ctx, closed)
 }
 
-// evicted returns the runs that are among the given ones and whose rows have been evicted.
+// evicted returns those of the given runs whose rows have been evicted.
 func (l *evictor) evicted(runs []string) (left []string) {
 	for _, run := range runs {
 		if id, err := ulid.ParseStrict(run); err == nil {
@@ -113,7 +113,7 @@ func (s *segments) flush(ctx context.Context) error {
 		return err
 	}
 	s.parts, s.buffered = nil, 0
-	run := "" // the id of the sorted run of paged rows, which are evicted only once, at the end
+	run := "" // the id of the sorted run of paged rows: one is enough, because paged rows are evicted only once
 	for portion := range rows.Chunks(snapshot.MaxSegment) {
 		files, err := s.cfg.Codec.Encode(portion)
 		if err != nil {

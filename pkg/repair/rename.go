@@ -34,8 +34,8 @@ type renaming struct {
 }
 
 // rename finds two kinds of entries: entries that need new names, and entries that have new names but still exist
-// under the old ones. The parameter order contains the places of all groups. It skips entries below complete:
-// listings were complete up to this id, so no entry below it has a name far ahead.
+// under the old ones. The parameter order contains the places of all groups. Entries below the parameter complete get
+// no new names: listings were complete up to this id, so no entry below it has a name far ahead.
 func (cfg Config) rename(ctx context.Context, order []place, complete string) (*renaming, error) {
 	r := &renaming{cfg: cfg, to: map[string]string{}}
 	ahead, err := cfg.farAhead(ctx)

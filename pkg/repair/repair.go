@@ -33,8 +33,8 @@ type Config struct {
 const (
 	// maxProblems is the maximum number of differences that a report lists.
 	maxProblems = 50
-	// maxPlaces limits for how many groups memory is allocated in advance: the manifest contains the number of groups,
-	// but this number may be wrong.
+	// maxPlaces is the maximum number of groups for which memory is allocated in advance. The manifest contains the
+	// number of groups, but this number may be wrong.
 	maxPlaces = 4 << 20
 )
 

@@ -28,9 +28,9 @@ type versions struct {
 	byEntry []madeIn
 	// entries are the folded entries, sorted by id.
 	entries []ulid.ULID
-	// lowered maps the run of a plan to the result of planned, if this result is less than the one that depends only on
-	// time. It also limits the results for retries of the run, because a retry is assumed to observe at most what its
-	// root run observed.
+	// lowered maps the run of a plan to the result of the method planned, if this result is less than the one that
+	// depends only on time. It also limits the results for retries of the run, because a retry is assumed to observe at
+	// most what its root run observed.
 	lowered map[string]int64
 }
 

@@ -94,8 +94,8 @@ type expr struct {
 	up, down int
 }
 
-// write writes the canonical text of e, which is an operand of the operation of. It adds parentheses if they are
-// needed there.
+// write writes the canonical text of e. The parameter of is the operation of which e is an operand. If this operation
+// requires parentheses around e, write adds them.
 func (e *expr) write(b *strings.Builder, of op) {
 	if e.op < of || e.op == of && of != opNot && of < opName {
 		b.WriteByte('(')
@@ -127,8 +127,8 @@ func (e *expr) write(b *strings.Builder, of op) {
 	}
 }
 
-// levels formats a number of levels and its plus sign. The caller passes the plus sign as before or as after, and ""
-// as the other one.
+// levels formats a number of levels and its plus sign. The caller passes the plus sign in one of the parameters
+// before and after, and "" in the other.
 func levels(n int, before, after string) string {
 	switch n {
 	case 0:

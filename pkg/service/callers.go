@@ -185,7 +185,7 @@ func (s *server) authorize(w http.ResponseWriter, r *http.Request, route string)
 			Data: slices.Contains(has, roleDispatcher), Sweep: slices.Contains(has, roleSweeper),
 		}))
 	}
-	// At status 503, the queue would slow down for all domains.
+	// Do not respond with status 503: it would make the queue slow down for all domains.
 	reason, status := reasonUnavailable, http.StatusInternalServerError
 	switch {
 	case errors.Is(err, identity.ErrUnknown):

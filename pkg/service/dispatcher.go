@@ -59,8 +59,8 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	if err != nil {
 		return errors.Join(err, s.endpoint.Close())
 	}
-	// Only calls to other services create spans. The queue uses client, which creates none, because the services that
-	// receive its deliveries create the spans.
+	// Only calls to other services create spans. The queue uses the plain client, which creates no spans, because the
+	// services that receive the queue's deliveries create them.
 	calls := p.traces.Client(client)
 	d := &dispatchers{
 		server: s, cfg: cfg, keys: keys, workerKeys: workerKeys, store: store, codec: p.Codec, entropy: p.Entropy,

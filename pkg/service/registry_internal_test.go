@@ -90,8 +90,8 @@ func TestRegistryOpensDomainsConcurrently(t *testing.T) {
 	})
 }
 
-// This test fails if a domain is opened under the context of a request. Then, each request starts the opening again,
-// and no request lasts long enough to finish it.
+// This test fails if a domain is opened under the context of a request. In that case, each request starts the opening
+// again, and no request lasts long enough to finish it.
 func TestRegistryOpeningOutlivesItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := running(t, newMetrics(), func(ctx context.Context, d ids.Domain) (*served[string], error) {

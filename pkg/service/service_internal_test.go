@@ -151,7 +151,7 @@ type far struct {
 	mu    sync.Mutex
 	calls []announcement
 	at    []time.Time
-	fail  int // number of calls to fail
+	fail  int // how many more calls fail
 	gate  chan struct{}
 }
 

@@ -107,7 +107,8 @@ func TestOnlyAuthenticatedRequestsGetSpans(t *testing.T) {
 	require.False(t, span.Parent.IsValid())
 }
 
-// telling is a TCP network that sends the URL at which a service listens to the channel url.
+// telling is a TCP network. When a service begins to listen, telling sends the service's URL to the channel in the
+// field url.
 type telling struct {
 	tcp
 	url chan string
@@ -155,7 +156,7 @@ func TestHangingCollectorDelaysNothing(t *testing.T) {
 	var end sync.Once
 	t.Cleanup(func() { end.Do(func() { close(ended) }) })
 	log := sweeping(t, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server would not notice a closed connection
+		_, _ = io.Copy(io.Discard, r.Body) // the server notices a closed connection only after the body has been read
 		select {
 		case <-ended:
 		case <-r.Context().Done():

@@ -311,8 +311,8 @@ func LoadHistory(ctx context.Context, c *Codec, store *manifest.Store, m *manife
 	return c.Merge(ctx, fileSources(store, files))
 }
 
-// Segments yields the rows in the history of a manifest, one segment at a time. The parameter only restricts the
-// result to the rows of one table; "": all tables. Segments does not yield paged tables.
+// Segments yields the rows in the history of a manifest, one segment at a time. The parameter only is the name of the
+// table whose rows to yield; "": all tables. Segments does not yield paged tables.
 func Segments(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest, only string) iter.Seq2[*state.Rows, error] {
 	return func(yield func(*state.Rows, error) bool) {
 		files, err := historyFiles(ctx, store, m, only)

@@ -85,7 +85,7 @@ func Advance(
 		return nil, err
 	}
 	own.Load(rows)
-	// A merged delta may have added rows that are in history.
+	// A merged delta may have added rows that history already contains.
 	if cutoff := CutoffOf(m); m.BaseSnapshot.ID != from.BaseSnapshot.ID || rows.MinSeq() <= cutoff.Seq {
 		own.Evict(cutoff)
 	}

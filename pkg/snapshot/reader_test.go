@@ -207,8 +207,8 @@ func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 	require.Equal(t, int64(1), cost.Lists, "a reader far behind loads the newest revision directly")
 }
 
-// Bases of earlier builds do not record their revision. Even then, Advance must not load a base that the state which
-// it advances already contains.
+// Bases of earlier builds do not record their revision. Even so, Advance must not load a base whose rows its own
+// state already contains.
 func TestAdvanceSkipsBaseThatIsLoaded(t *testing.T) {
 	fx := newFixture(t)
 	fx.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 2, MaxInline: 1000, MinBase: 10_000}}

@@ -48,7 +48,8 @@ func TestStampIdentifiesRowsOfAsset(t *testing.T) {
 	} {
 		require.NotEqual(t, same, of("h1", change), name)
 	}
-	// A row that moves to history leaves the same live rows as before it was written.
+	// If a row was written and has then moved to history, the live rows are the same as before, and only the history
+	// differs.
 	require.NotEqual(t, same, of("h2", func(*state.State) {}), "another history")
 }
 

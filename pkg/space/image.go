@@ -234,8 +234,9 @@ func (r *Reader) coarsened(up, down *axis, key string) ([]string, error) {
 	}), nil
 }
 
-// Reads reports whether the reader's partition down reads the upstream partition up. Image and Preimage must agree with
-// Reads. For [Latest], Reads reports whether down would read up if up were the newest partition.
+// Reads reports whether a partition of the reader (the parameter down) reads an upstream partition (the parameter
+// up). Image and Preimage must agree with Reads. For [Latest], Reads reports whether down would read up if up were
+// the newest partition.
 func (r *Reader) Reads(down, up string) (bool, error) {
 	ups, err := r.Upstream.Parse(up)
 	if err != nil || !r.members.HasValues(ups) {

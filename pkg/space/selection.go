@@ -489,7 +489,7 @@ func (c Calendar) dayOf(a *axis, word string) (span, error) {
 }
 
 // Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Keys become a range
-// if they are adjacent in all. The lists all and keys must be sorted in ascending order.
+// if they are adjacent in the list all. Both lists, all and keys, must be sorted in ascending order.
 func Ranges(all, keys []string) string {
 	var texts []string
 	at := 0

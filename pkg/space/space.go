@@ -262,8 +262,9 @@ func (c Calendar) Expected(s *Space, limit int) ([]string, error) {
 	return c.product(s, limit, c.expectedValues)
 }
 
-// ExpectedAfter returns the keys of [Calendar.Expected] that are greater than after: the first ones in ascending
-// order, at most limit. It does not list all expected keys, because there may be millions.
+// ExpectedAfter returns the first keys, in ascending order, among those that [Calendar.Expected] returns and that are
+// greater than the parameter after. It returns at most limit keys. It does not list all expected keys, because there
+// may be millions.
 func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, error) {
 	if s == nil {
 		return slices.DeleteFunc([]string{""}, func(key string) bool { return key <= after }), nil
@@ -295,7 +296,7 @@ func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, er
 		}
 		lists[outer] = []string{v.value}
 		if v.prefix < after && !strings.HasPrefix(after, v.prefix) {
-			continue // no key with this value is greater than after
+			continue // no key with this value is greater than the parameter after
 		}
 		keys, err := s.Product(lists, MaxListed)
 		if err != nil {

@@ -39,8 +39,8 @@ func inName(sql string, i int) bool {
 	return c == '_' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
 }
 
-// upTo returns the length of text up to the end of the first mark that begins at the position from or later. Without
-// such a mark, it returns the length of text.
+// upTo returns the length of text up to the end of the first mark whose position is at least from. If no such mark
+// exists, it returns the length of text.
 func upTo(text string, from int, mark string) int {
 	if at := strings.Index(text[from:], mark); at >= 0 {
 		return from + at + len(mark)
@@ -109,8 +109,9 @@ func HasUnicodeSpace(sql string) bool { return unicodeSpace.MatchString(sql) }
 
 var unicodeSpace = regexp.MustCompile(`[\x{a0}\x{2000}-\x{200d}\x{202f}\x{205f}\x{2060}\x{3000}\x{feff}]`)
 
-// forbiddenCall matches a call of a forbidden function: its name, a quotation mark, space and comments, a bracket. All
-// characters that are not printable ASCII count as space, so the pattern accepts every space of DuckDB.
+// forbiddenCall matches a call of a forbidden function: the function's name, an optional quotation mark, any space
+// and comments, and an opening bracket. All characters that are not printable ASCII count as space, so the pattern
+// accepts every space of DuckDB.
 var forbiddenCall = regexp.MustCompile(`(?is)\b(query|json_execute_serialized_sql|(?:en|dis)able_(?:logging|profil\w*|peg_parser))\b"?` +
 	`(?:[^\x21-\x7e]|/\*.*?\*/|--[^\n\r]*[\n\r])*\(`)
 

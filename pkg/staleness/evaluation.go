@@ -84,8 +84,8 @@ type Evaluation struct {
 type evaluated struct {
 	asset   *plan.Asset
 	members *space.Members
-	// If loaded is set, columns and newest cover all partitions. If it is not set, the map some contains the cells that
-	// were looked up one by one. A nil cell means that the partition is not materialized.
+	// If loaded is set, columns and newest cover all partitions. If it is not set, the map in the field some contains
+	// the cells that were looked up one by one. A nil cell means that the partition is not materialized.
 	columns
 	newest newest
 	loaded bool

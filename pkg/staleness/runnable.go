@@ -8,8 +8,8 @@ import (
 
 // Runnable returns those of the given partitions that can be materialized together, sorted by key for each asset. A
 // partition cannot be materialized if one of its inputs does not exist and cannot be materialized either, or if it
-// reads a partition in without. The partitions in without should have been materialized before, but were not: if they
-// have visible outputs, these outputs are out of date.
+// reads one of the partitions in the parameter without. Those partitions should have been materialized before, but
+// were not: if they have visible outputs, these outputs are out of date.
 func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (map[ids.AssetKey][]string, error) {
 	order, err := e.graph.Topological()
 	if err != nil {

@@ -185,8 +185,8 @@ type alerting struct {
 	quiet   sorted[quietItem] // alerts that are not open and have no waiting transition
 	pending sorted[timedItem] // PENDING notifications, by the time at which they became PENDING
 	wanted  sorted[timedItem] // deadlines that wait for a verdict, by WantedAt
-	misses  sorted[Key2]      // open misses, by asset
-	unnamed sorted[Key2]      // open misses whose named partitions have all been delivered, by asset
+	misses  sorted[Key2]      // open deadline misses, by asset
+	unnamed sorted[Key2]      // open deadline misses that are [DeadlineMiss.Unnamed], by asset
 	open    int               // number of notifications that are not final; digests are not counted
 	failed  int               // number of UNDELIVERABLE notifications
 }

@@ -52,7 +52,7 @@ func (s *State) MarkOf(row *Partition) *Mark {
 	return mark
 }
 
-// Hidden reports whether a person has marked the output of a partition as missing.
+// Hidden reports whether a person has marked the output of a partition as missing, or has forgotten its asset.
 func (s *State) Hidden(row *Partition) bool {
 	m := s.MarkOf(row)
 	return m != nil && m.Mark == event.MarkMissing

@@ -36,14 +36,14 @@ type Table[K, R comparable] interface {
 	Len() int
 	// Get returns the row with this key, or nil.
 	Get(key K) *R
-	// Ascend calls yield for the rows from key on, in order, until it returns false.
+	// Ascend calls yield for the rows whose keys are at least key, in order, until yield returns false.
 	Ascend(from K, yield func(*R) bool)
 	// Ceiling returns the row with the smallest key that is at least key, or nil.
 	Ceiling(key K) *R
 	// Floor returns the row with the greatest key that is at most key, or nil.
 	Floor(key K) *R
-	// All calls yield for every row in order, until it returns false. It has the form of an
-	// iterator: for row := range t.All.
+	// All calls yield for every row in order, until yield returns false. It has the form of an iterator: for row :=
+	// range t.All.
 	All(yield func(*R) bool)
 	// Last returns the row with the greatest key, or nil.
 	Last() *R

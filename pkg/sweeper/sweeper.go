@@ -40,8 +40,9 @@ const (
 	// domainTimeout is the timeout for the sweep of one domain, so that a slow domain does not block others. It is long
 	// enough for the cold start of two services. If the compactor has begun to fold, it continues after the timeout.
 	domainTimeout = 45 * time.Second
-	// dueTimeout is the timeout for a sweep of the due domains. fullTimeout is the timeout for a sweep of all domains:
-	// schedulers wait at most half an hour for an answer. Later sweeps reach the remaining domains.
+	// dueTimeout is the timeout for a sweep of the due domains. fullTimeout is the timeout for a sweep of all domains: a
+	// scheduler that requests a sweep, such as Cloud Scheduler, waits at most half an hour for the response. Later
+	// sweeps reach the remaining domains.
 	dueTimeout, fullTimeout = 2 * time.Minute, 29 * time.Minute
 	// strayAge is the age at which a wakeup of an empty domain is deleted. The writer that created the wakeup would
 	// have published a revision within that time.

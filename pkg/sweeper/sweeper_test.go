@@ -84,7 +84,7 @@ func (w *fixture) called(d ids.Domain, c call) {
 	w.calls[d] = append(w.calls[d], c)
 }
 
-// mark creates a wakeup of a domain. The wakeup is due at noon minus the duration before.
+// mark creates a wakeup of a domain. The parameter before is how long before noon the wakeup is due.
 func (w *fixture) mark(d ids.Domain, before time.Duration) wakeup.Wakeup {
 	w.t.Helper()
 	m := wakeup.Wakeup{At: wakeup.Minute(noon.Add(-before)), Domain: d}

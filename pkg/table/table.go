@@ -62,7 +62,8 @@ func (s *Schema) Column(name string) *Column {
 }
 
 // Table encodes, decodes, compares and merges the rows of one table. It is immutable and safe
-// for concurrent use. Of reflects on the row type, so call it once and keep the result.
+// for concurrent use. Of reads the row type by reflection, which is slow: call Of once for each table, and keep the
+// result.
 type Table[R comparable] struct{ Schema }
 
 // Of returns the table with a name and with rows of type R. Each field of R has a tag such as `col:"name,key"`. After

@@ -142,7 +142,7 @@ func appendDecimal(to *array.Decimal128Builder, cell any) error {
 	if !ok {
 		return matches(false, cell)
 	}
-	kind, _ := to.Type().(*arrow.Decimal128Type) // it always has this type
+	kind, _ := to.Type().(*arrow.Decimal128Type) // the builder of a decimal column always has this type
 	number, err := decimal128.FromString(string(text), kind.Precision, kind.Scale)
 	if err != nil {
 		return fmt.Errorf("the number %s has more than %d digits", text, kind.Precision)
@@ -199,7 +199,7 @@ func appendTimestamp(to *array.TimestampBuilder, cell any) error {
 			return err
 		}
 	}
-	kind, _ := to.Type().(*arrow.TimestampType) // it always has this type
+	kind, _ := to.Type().(*arrow.TimestampType) // the builder of a timestamp column always has this type
 	ticks, err := arrow.TimestampFromTime(at, kind.Unit)
 	if err != nil {
 		return fmt.Errorf("the time %s is out of range", at)

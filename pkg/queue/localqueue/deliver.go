@@ -33,7 +33,8 @@ func (q *Queue) deliver(l *lane, t *task) {
 func (q *Queue) finish(l *lane, t *task, status int, err error) (next *task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.promote(l) // must precede landed, which removes a group without due tasks
+	// Promote first: landed removes a group without due tasks, although the next task of the group may be due by now.
+	q.promote(l)
 	l.turns.landed(t)
 	switch {
 	case q.ctx.Err() != nil || t.ended: // the queue was stopped, or the task deleted, during the delivery
@@ -70,7 +71,7 @@ func (q *Queue) fail(l *lane, t *task, status int, err error) {
 	}
 	q.opts.Logger.LogAttrs(q.ctx, slog.LevelDebug, "queue task delivery failed", attrs...)
 	t.due = q.opts.Clock.Now().Add(q.backoff(t.attempts))
-	heap.Push(&l.waiting, t) // t.since stays, so that the task precedes newer tasks of its group
+	heap.Push(&l.waiting, t) // t.since does not change, so the task precedes newer tasks of its group
 }
 
 // backoff returns how long to wait after the given number of failures.
@@ -137,8 +138,8 @@ func (q *Queue) post(ctx context.Context, t *task) (status int, err error) {
 	return resp.StatusCode, nil
 }
 
-// withDeadline returns a context that ends after d by the queue's own clock. release stops
-// its goroutine and waits for it.
+// withDeadline returns a context that ends after d by the queue's own clock. The function release ends the context,
+// and waits until the goroutine that watches the clock has ended.
 func (q *Queue) withDeadline(ctx context.Context, d time.Duration) (_ context.Context, release func()) {
 	if d == 0 {
 		d = queue.DefaultDispatchDeadline

@@ -72,7 +72,7 @@ func (q *Queue) dispatchAll() {
 	}
 }
 
-// promote moves tasks whose due time has come from the waiting tasks of the lane to its turns.
+// promote moves every waiting task of the lane that is now due to the lane's turns.
 func (q *Queue) promote(l *lane) {
 	for now := q.opts.Clock.Now(); l.waiting.Len() > 0 && !l.waiting.positions[0].due.After(now); {
 		t, _ := heap.Pop(&l.waiting).(*task)
@@ -118,7 +118,8 @@ func (q *Queue) drop(l *lane) {
 
 type taskName struct{ queue, name string }
 
-// usedNames contains the names of tasks that have ended within a time window. It contains at most limit names.
+// usedNames contains the names of tasks that have ended within a time window. The field limit is the maximum number
+// of names.
 type usedNames struct {
 	window time.Duration
 	limit  int

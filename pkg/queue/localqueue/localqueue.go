@@ -135,7 +135,7 @@ type Queue struct {
 	tasks    int    // in all lanes
 	arrivals uint64 // counts created tasks, to order tasks of the same age
 	phase    phase
-	ctx      context.Context //nolint:containedctx // context of Run, which owns the deliveries that Create starts
+	ctx      context.Context //nolint:containedctx // the context of Run; all deliveries run under it
 	running  sync.WaitGroup
 	alarm    time.Time // when Run dispatches next; zero: when wake is called
 	wake     context.CancelFunc

@@ -313,13 +313,12 @@ func (s *Stack) owner() Owner {
 }
 
 const (
-	// heartbeatEvery is how often a local worker asks whether to stop. Few of these heartbeats
-	// become ledger events.
+	// heartbeatEvery is the time between two heartbeats of a local worker, with which the worker asks whether to stop.
+	// Few heartbeats become ledger events.
 	heartbeatEvery = time.Second
 	headerTimeout  = 10 * time.Second
 	// linger is how long the start of a task may wait to be appended. A task that takes less time reports its start and
-	// end in one entry. The wait may be this long because the entry is written when the wait ends, even if no other
-	// event arrives.
+	// end in one entry. If no other event arrives during the wait, the start becomes an entry of its own.
 	linger = 250 * time.Millisecond
 )
 

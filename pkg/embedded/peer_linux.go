@@ -13,9 +13,9 @@ import (
 // knowsPeers is true: Linux can tell which user opened a connection.
 const knowsPeers = true
 
-// socketOwner returns the user id of the socket on this machine that is bound to local and
-// connected to remote. It returns false if the kernel lists no such connection. It also returns
-// false if the process has closed the connection, because the kernel then reports user 0.
+// socketOwner returns the id of the user who owns the socket on this machine that is bound to local and connected to
+// remote. It returns false if the kernel lists no such connection. It also returns false if the process has closed
+// the connection, because the kernel then reports user 0.
 func socketOwner(local, remote netip.AddrPort) (uid int, known bool) {
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		file, err := os.Open(table)

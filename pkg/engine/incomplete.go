@@ -15,8 +15,8 @@ import (
 
 // IncompleteInputs lists the incomplete inputs of a run's succeeded tasks. An input is incomplete if one of its
 // partitions was never materialized, or if the task of one of its partitions did not succeed in this run. If the
-// parameter only is set, the result covers only this task, and is empty if the task was skipped or cancelled.
-// IncompleteInputs fails if the plan cannot be read.
+// parameter only is set, the result covers only this task, which need not have succeeded. The result is empty if this
+// task was skipped or cancelled. IncompleteInputs fails if the plan cannot be read.
 func IncompleteInputs(ctx context.Context, store blob.Store, s *state.State, run *state.Run, only *state.Task) ([]string, error) {
 	if run.PlanRef == "" || only != nil && (only.State == state.TaskSkipped || only.State == state.TaskCancelled) {
 		return nil, nil // a task that did not run has read nothing

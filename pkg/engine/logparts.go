@@ -31,8 +31,8 @@ type LogParts struct {
 const omittedPart = "\n… text omitted …\n"
 
 // Next returns the text that the worker has stored since the last call. If the attempt was executed more than once,
-// Next switches to the execution that stored the newest part. It never switches back to an earlier execution: while
-// two executions write, it would return both texts again and again.
+// Next switches to the execution that stored the newest part. It never switches back to an earlier execution.
+// Otherwise, it would return both texts again and again while two executions write.
 func (l *LogParts) Next(ctx context.Context, store blob.Store, logKey string) ([]byte, error) {
 	parts, err := l.list(ctx, store, logKey)
 	if err != nil {
@@ -75,7 +75,8 @@ type logPart struct {
 // list returns the parts of the execution that stored the newest part, in their order.
 func (l *LogParts) list(ctx context.Context, store blob.Store, logKey string) ([]logPart, error) {
 	parts := map[string][]logPart{} // by nonce
-	newest, at := l.nonce, l.at     // the current execution stays the newest after the whole log has replaced its newest parts
+	// Begin with the current execution. If the whole log has replaced its newest parts, the list does not contain them.
+	newest, at := l.nonce, l.at
 	for o, err := range store.List(ctx, blob.ListOptions{Prefix: logKey + "."}) {
 		if err != nil {
 			return nil, err //nolint:wrapcheck // the caller names the log in the error

@@ -176,7 +176,7 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 
 // ErrOvertaken means that a run that was requested later has already materialized a partition of a planned run. The
 // output of the planned run would not become visible. If the planner refuses the request for this reason, the request
-// gets the id of a new run, which is later than all others.
+// is planned again later. It then gets the id of a new run, which is greater than the id of the overtaking run.
 var ErrOvertaken = errors.New("a later run came first")
 
 // checkOvertaken returns an error if a run that is later than the given one has materialized a partition of the plan.

@@ -81,7 +81,7 @@ type watcher struct {
 	e    *Engine
 	keep func(state.Record) bool
 	send func(*Changes) error
-	// from is the manifest of the last revision that was sent; nil before the first revision.
+	// from is the manifest of the revision up to which changes were sent; nil if no revision had been published.
 	from *manifest.Manifest
 }
 

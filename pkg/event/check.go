@@ -281,9 +281,9 @@ func HasFiredTimer(group []*Envelope) bool {
 	return false
 }
 
-// Urgent reports whether the event should be folded at once, because its effect is awaited. Acknowledgements of the
-// queue, starts, heartbeats and outcomes of notifications are not urgent: they are folded with the next urgent event,
-// or after a short delay.
+// Urgent reports whether the event should be folded immediately, because somebody may be waiting for its effect.
+// Acknowledgements of the queue, starts, heartbeats and outcomes of notifications are not urgent: they are folded
+// with the next urgent event, or after a short delay.
 func Urgent(p Payload) bool {
 	switch p.(type) {
 	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *QuarantineResolved, *PartitionsChanged, *PartitionsMarked,

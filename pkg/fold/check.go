@@ -71,8 +71,8 @@ func triggersOther(g Group, run string) bool {
 // checkAge rejects events whose ids are too old for the name of their entry.
 //
 // For triggers of runs, this ensures that every run that is folded later has an id above [state.Cutoff.Partitions].
-// The run of a request is an exception, because it may be planned at any later time. The request keeps its partitions
-// live.
+// The run of a request is an exception, because it may be planned at any later time. While the request is pending,
+// the cutoff stays below the id of this run.
 //
 // For commands that create requests, this ensures that a second delivery of the command has no effect, because the
 // rows of the command are kept for longer than this age.

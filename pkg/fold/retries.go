@@ -116,9 +116,9 @@ func (f *folder) retryLater(current, t *state.Task, c closing, reason string, de
 }
 
 // Backoff returns the delay in milliseconds after the failure of a task's current attempt. It is the initial delay,
-// multiplied once for each earlier attempt that was not lost to infrastructure, up to the maximum delay. Jitter
-// shortens the delay, so that tasks that failed together do not retry together. The jitter is derived from the
-// attempt's id.
+// multiplied by the policy's multiplier once for each earlier attempt that was not lost to infrastructure, up to the
+// maximum delay. Jitter shortens the delay, so that tasks that failed together do not retry together. The jitter is
+// derived from the attempt's id.
 func Backoff(t *state.Task) int64 {
 	return backoff(t.Attempt-t.GrantedAttempts, t.AttemptID, delays{
 		t.RetryInitialDelayMS, t.RetryMaxDelayMS, t.RetryMultiplierPermille, t.RetryJitterPermille,

@@ -44,10 +44,10 @@
 // covers the result, or there is no hint, Load lists the revisions and takes the greatest.
 //
 // [Store.Next] advances a reader from revision r with one request. It accepts r+1
-// only if r+1 names r's nonce as its parent. Revisions are kept for an hour, so a
-// reader that knows r was the newest does not read the boundary again for ten
-// seconds, the trust window. Only a rebuild raises the boundary without waiting an hour, so a reader may notice a
-// rebuild late by up to the trust window.
+// only if r+1 names r's nonce as its parent. A reader that knows r was the newest does not read the boundary again
+// for ten seconds, the trust window. This is safe, because revisions are kept longer than the trust window: for an
+// hour in a bucket. A rebuild raises the boundary without this delay, so a reader may notice a rebuild late by up to
+// the trust window.
 //
 // # Timelines
 //

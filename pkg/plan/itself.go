@@ -12,8 +12,8 @@ import (
 )
 
 // An asset may read its own earlier partitions. For example, a running balance reads the balance of the day before.
-// Its tasks in a run then depend on each other, in the order of time. The tasks form no cycle, because the window
-// ends before the period of the reader, and a task depends only on tasks of earlier periods.
+// In a run, the tasks of such an asset depend on each other, in the order of time. The tasks form no cycle, because
+// the window ends before the period of the reader, and a task depends only on tasks of earlier periods.
 
 // ReadsItself reports whether the asset reads partitions of itself.
 func (a *Asset) ReadsItself() bool { return slices.Contains(a.Deps, a.Key) }

@@ -12,9 +12,9 @@ import (
 // → B → C are selected. C then reads the existing output of B, but still waits until every task of A has ended.
 //
 // Order nodes enforce this order. An order node is a group node with the trigger rule all_done: it succeeds as soon as
-// its upstream tasks have ended, whatever their outcome. Each selected asset with several tasks has one order node, and
-// so has each asset in a gap. The number of edges is therefore proportional to the tasks plus the dependencies of the
-// assets.
+// its upstream tasks have ended, whatever their outcome. Each asset in a gap has one order node. So has each asset of
+// the run that has several tasks and is a dependency of an asset in a gap. The number of edges is therefore
+// proportional to the tasks plus the dependencies of the assets.
 
 // addOrder decides which order nodes to add and which tasks wait for them. It warns of each
 // asset in a gap that a task reads.

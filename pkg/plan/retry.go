@@ -82,10 +82,11 @@ func (r *retry) reads(t *Task, yield func(asset string, in Input)) {
 	}
 }
 
-// drop reports whether a task cannot run. Such a task requires quality of an output that is degraded, or it depends on
-// a dropped task. A trigger rule that tolerates failures does not help, because the fold would not learn that the
-// task ran without the dropped upstream. It would count the output of the task as fresh, although the task has not
-// read the older output of the upstream, which may be visible. The upstreams of the task must be added first.
+// drop reports and records whether the retry cannot repeat a task. Such a task requires quality of an output that is
+// degraded, or it depends on a dropped task. A trigger rule that tolerates failures does not help, because the fold
+// would not learn that the task ran without the dropped upstream. The fold would count the output of the task as
+// fresh, although the task has not read the older output of the upstream, which may be visible. Before drop is called
+// for a task, add must have been called for the upstreams of the task.
 func (r *retry) drop(t *Task) bool {
 	if !r.repeat[t.TaskKey] {
 		return false

@@ -429,10 +429,10 @@ func (f *finder) undeliverable() error {
 	return err
 }
 
-// eachFailure calls found for each failed partition. A partition is failed if its task failed in one of the newest
-// runs with failures, and no later run has materialized the partition. Tasks that a run's timeout cancelled count as
-// failed. eachFailure reads only runs whose id is at least since, newest first. If assets is not nil, it ignores
-// partitions that these assets no longer have, and partitions of other assets.
+// eachFailure calls the function found for each failed partition. A partition is failed if its task failed in one of
+// the newest runs with failures, and no later run has materialized the partition. Tasks that a run's timeout
+// cancelled count as failed. eachFailure reads only runs whose id is at least the parameter since, newest first. If
+// assets is not nil, it ignores partitions that these assets no longer have, and partitions of other assets.
 func eachFailure(
 	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,
 	found func(t *state.Task, partition string),

@@ -150,7 +150,7 @@ type Promise struct {
 	// NeedsSec is the estimated duration of the remaining work in seconds. It is a cautious estimate: it uses the 95th
 	// percentile of earlier durations.
 	NeedsSec float64 `json:"needs_sec,omitempty"`
-	// Late are the periods whose deadline was missed and whose partitions are still missing or stale.
+	// Late lists the periods whose deadline was missed and whose partitions are still missing or stale.
 	Late  []string `json:"late,omitempty"`
 	Error string   `json:"error,omitempty"`
 	// Freshness is fresh, or late if the newest output is too old. DataAt is when the newest output was materialized.

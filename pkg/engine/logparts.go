@@ -18,8 +18,8 @@ type LogParts struct {
 	nonce  string
 	number int
 	read   int
-	// at is when the newest part of the execution was stored. left are the nonces of the executions whose parts were
-	// read earlier.
+	// at is when the newest part of the execution was stored. left contains the nonces of the executions whose parts
+	// were read earlier.
 	at   time.Time
 	left map[string]bool
 	// Restarted is set by Next if the returned text is the beginning of the log of another execution of the attempt.

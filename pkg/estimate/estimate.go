@@ -35,8 +35,8 @@ type Task struct {
 	// Pool is the pool of the task; "": none.
 	Pool     string
 	Priority int32
-	// After are the positions of the tasks that must end before this task starts. All are smaller than
-	// the position of this task.
+	// After lists the positions of the tasks that must end before this task starts. These positions are less than the
+	// position of this task.
 	After []int
 	// Partitions is the number of partitions of a batch. 0 means 1.
 	Partitions int

@@ -49,7 +49,8 @@ func unknownKeys(s *state.State, set string, keys []string) (more state.KeySet) 
 	return more
 }
 
-// exceeds describes a limit that a set would exceed with more keys, or returns "".
+// exceeds describes a limit that would be exceeded if the keys that the parameter more counts were added to a set. If
+// there is no such limit, exceeds returns "".
 func exceeds(s *state.State, set string, more state.KeySet) string {
 	sets := s.ListKeySets()
 	exists := false

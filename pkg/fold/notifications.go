@@ -97,7 +97,8 @@ func (f *folder) follow(n *state.Notification, row *state.Alert) {
 	}
 }
 
-// count adds the transitions of n to old, a notification that is not sent yet.
+// count adds the transitions of n to old, a notification that is not sent yet. It also adds the names in the JSON
+// list more to the names that old lists.
 func (f *folder) count(old, n *state.Notification, more string) {
 	row := *old
 	row.Count += n.Count

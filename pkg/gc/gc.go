@@ -46,7 +46,7 @@ type Options struct {
 	DryRun bool
 	// Assets restricts the pass to these assets. Empty: all assets and the logs.
 	Assets []ids.AssetKey
-	// After is where to start: Next of the previous pass.
+	// After is the key after which the pass starts: the field Next in the report of the previous pass.
 	After string
 	// MaxDeletes ends the pass after this many deleted objects. 0: no limit.
 	MaxDeletes int
@@ -88,7 +88,7 @@ type Report struct {
 	Bytes int64  `json:"bytes"`
 	// Listed is the number of listed objects.
 	Listed int `json:"listed"`
-	// Next is where the next pass starts. Empty: the pass reached the end.
+	// Next is the value of Options.After for the next pass. Empty: the pass reached the end.
 	Next string `json:"next,omitempty"`
 }
 

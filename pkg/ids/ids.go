@@ -106,8 +106,8 @@ func derived(base string, parts ...string) string {
 	return u.String()
 }
 
-// Renamed returns the id that replaces a ULID whose time is wrong. The time part of the new id is the time at. The id
-// depends only on the arguments.
+// Renamed returns the id that replaces a ULID whose time is wrong. The time part of the new id is the parameter at.
+// The id depends only on the arguments.
 func Renamed(id string, at time.Time) string { return derived(AtTime(at), id, "renamed") }
 
 // AttemptID returns the id of an attempt of a task. It depends only on its arguments, so

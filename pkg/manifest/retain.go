@@ -17,10 +17,9 @@ import (
 // fields have defaults. The newest revision is always kept.
 type Policy struct {
 	// All is how long every revision is kept; default 1 hour. A reader or writer that
-	// stalls for longer must start over. All must exceed the sum of trustWindow and the
-	// difference between clocks. Otherwise, while a reader still trusts revision r, revision
-	// r+1 may be collected, and a delayed writer may create another revision r+1. The reader
-	// would follow this false revision until it reads the boundary.
+	// stalls for longer must start over. This time must exceed the sum of trustWindow and the difference between clocks.
+	// Otherwise, while a reader still trusts revision r, revision r+1 may be collected, and a delayed writer may create
+	// another revision r+1. The reader would follow this false revision until it reads the boundary.
 	All time.Duration
 	// Newest is how many of the newest revisions are kept at any age; default 1.
 	Newest int64

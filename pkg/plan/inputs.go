@@ -179,7 +179,7 @@ func (b *builder) addTasks(n *node) {
 // edge is a dependency of an asset.
 type edge struct {
 	dep ids.AssetKey
-	// all is what every task of the asset reads, if images is nil.
+	// If images is nil, the field all contains what every task of the asset reads.
 	all    reads
 	images *space.Reader
 }

@@ -43,7 +43,7 @@ func (b *builder) addOrder() {
 type gap struct {
 	// from is the dependency through which the gap was found: an asset of the run, or another gap.
 	from ids.AssetKey
-	// after are the nodes that the gap's order node waits for.
+	// after lists the nodes that the gap's order node waits for.
 	after []string
 }
 

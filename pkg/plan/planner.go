@@ -228,7 +228,7 @@ type node struct {
 	group bool
 	// order means that the asset has an order node for its tasks.
 	order bool
-	// after are the order nodes that every task of the asset waits for.
+	// after lists the order nodes that every task of the asset waits for.
 	after []string
 }
 

@@ -299,7 +299,7 @@ func (a *Asset) PartitionColumns() []space.Column {
 
 // Keep says which superseded versions of a partition to keep. Zero: the collector's defaults.
 type Keep struct {
-	// All keeps every version.
+	// All means that every version is kept.
 	All bool
 	// Versions is how many versions to keep, including the visible one. For is how long to keep
 	// superseded versions.

@@ -248,7 +248,8 @@ func sharedShapes() properties {
 	}
 }
 
-// with returns the fields of both maps. A field in more replaces the same field in known.
+// The method with adds the fields of the map more to the map known, and returns known. A field in more replaces the
+// same field in known.
 func (known fields) with(more fields) fields {
 	maps.Copy(known, more)
 	return known

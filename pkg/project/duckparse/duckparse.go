@@ -224,8 +224,8 @@ func (w *walker) node(n map[string]any, s *scope) {
 	}
 }
 
-// with walks the queries of a WITH clause. Each query sees the tables that the preceding ones define. The returned
-// scope is the scope of the statement after the clause.
+// The method with walks the queries of a WITH clause. Each query sees the tables that the preceding ones define. The
+// returned scope is the scope of the statement after the clause.
 func (w *walker) with(v any, s *scope) *scope {
 	ctes, _ := v.(map[string]any)
 	entries, _ := ctes["map"].([]any)

@@ -199,7 +199,7 @@ func (s *Sweeper) sweep(ctx context.Context, t *target) (folded int, empty bool,
 			slog.String("domain", t.domain.String()), slog.Int("groups", result.Folded))
 	}
 	attended := result.ReleasedThrough
-	if empty { // an empty domain has no revision that releases wakeups
+	if empty { // an empty domain has no revision that allows the deletion of wakeups
 		attended = event.At(s.Clock.Now().Add(-strayAge))
 	} else if err := s.Repair(ctx, t.domain, result.Revision); err != nil {
 		return result.Folded, false, err

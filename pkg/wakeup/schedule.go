@@ -24,7 +24,7 @@ const (
 	// creates another one.
 	maxAhead = 30 * 24 * time.Hour
 	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If it is further ahead, the
-	// sweep does not release the wakeups beyond this limit that it finds. A later sweep releases them.
+	// sweep finds wakeups beyond this limit, but does not allow their deletion. A later sweep does.
 	maxSweeperAhead = 15 * time.Minute
 	// expiry is the age above which a wakeup is assumed to be lost: a sweep would have replaced it by then. If the
 	// wakeup still exists, because no sweeps run, a second wakeup is harmless.
@@ -64,8 +64,8 @@ type Schedule struct {
 // the rules of [manifest.Wakeup].
 //
 // Next always keeps the parent's wakeup if it is due within a [Slot]. So a busy domain creates one wakeup per slot,
-// and most publishes need not search the state. After a sweep has released the wakeup, Next returns a new one only if
-// work can get stuck.
+// and most publishes need not search the state. After a sweep has allowed the deletion of the wakeup, Next returns a
+// new one only if work can get stuck.
 func (s *Schedule) Next(parent manifest.Wakeup, work *state.State, now event.Time, swept Swept) manifest.Wakeup {
 	next := parent
 	next.Through = max(next.Through, swept.Through)
@@ -102,7 +102,7 @@ func (s *Schedule) Next(parent manifest.Wakeup, work *state.State, now event.Tim
 // Create starts to create the wakeup that the manifest next names, and returns a function that waits until the wakeup
 // exists. The caller must call this function before it publishes the manifest. If the parent manifest names the same
 // wakeup, or if s has created it, Create does nothing: the wakeup still exists, because a wakeup is deleted only
-// after a published manifest has released it.
+// after a published manifest has allowed this.
 func (s *Schedule) Create(ctx context.Context, parent, next manifest.Wakeup) (wait func() error) {
 	if next.At == 0 || next.At == s.created || next.At == parent.At {
 		return func() error { return nil }
@@ -118,11 +118,12 @@ func (s *Schedule) Create(ctx context.Context, parent, next manifest.Wakeup) (wa
 	}
 }
 
-// Forget resets the record of the newest created wakeup, because another timeline may have released this wakeup.
+// Forget resets the record of the newest created wakeup, because another timeline may have allowed the deletion of
+// this wakeup.
 func (s *Schedule) Forget() { s.created = 0 }
 
-// Soon returns a manifest's wakeup. If the wakeup is already released, or is later than the next minute that has not
-// been released, Soon moves it to that minute.
+// Soon returns a manifest's wakeup. If this wakeup may already be deleted, or is later than the minute that soonest
+// returns, Soon returns a wakeup at that minute instead.
 func Soon(w manifest.Wakeup, now event.Time) manifest.Wakeup {
 	if at := soonest(w, now); w.At <= w.Through || w.At > at {
 		w.At = at
@@ -130,7 +131,7 @@ func Soon(w manifest.Wakeup, now event.Time) manifest.Wakeup {
 	return w
 }
 
-// soonest returns the first minute after now whose wakeup has not been released.
+// soonest returns the first minute after now whose wakeup may not be deleted yet.
 func soonest(w manifest.Wakeup, now event.Time) event.Time {
 	return max(Minute(now), w.Through).Add(time.Minute)
 }

@@ -20,8 +20,8 @@ var noon = slotAfter(foldtest.Domain, event.At(foldtest.Epoch))
 
 func minutes(n float64) event.Time { return noon.Add(time.Duration(n * float64(time.Minute))) }
 
-// waiting returns a state in which a task waits for its retry. If the retry is lost, the state is stuck after the
-// duration wait.
+// waiting returns a state in which a task waits for its retry. The parameter wait is how long after now the retry is
+// due. If the retry is lost, the state is stuck from then on.
 func waiting(t *testing.T, now event.Time, wait time.Duration) *state.State {
 	t.Helper()
 	w := foldtest.New(t)

@@ -59,7 +59,7 @@ func ParseKey(key string) (Wakeup, error) {
 // Minute returns the start of the minute that contains t.
 func Minute(t event.Time) event.Time { return event.At(t.Time().Truncate(time.Minute)) }
 
-// List returns the wakeups up to the minute of the time until, oldest first. If no wakeup is due, List reads a single
+// List returns the wakeups up to the minute of the given time, oldest first. If no wakeup is due, List reads a single
 // page of a listing, however many future wakeups exist.
 func List(ctx context.Context, store blob.Store, until event.Time) ([]Wakeup, error) {
 	var wakeups []Wakeup

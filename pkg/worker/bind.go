@@ -300,8 +300,8 @@ func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset fun
 	return unset, nil
 }
 
-// widen looks for partitioned inputs of the query of which only the newest output was read so far. It reads the
-// columns of all outputs of these inputs, and reports whether it has found any.
+// widen looks for partitioned inputs of the query for which the binder has read only the newest output so far. It
+// reads the columns of all outputs of these inputs, and reports whether it has found such an input.
 func (b *binder) widen(ctx context.Context, query *resolvedQuery) (changed bool) {
 	for _, table := range query.tables {
 		if s := b.known[table]; s != nil && s.made && !s.all && s.asset.Partitions != nil {

@@ -49,7 +49,8 @@ func (b *binder) deny(asset *plan.Asset, query *resolvedQuery, found *denied) {
 	})
 }
 
-// cutLast slices a text around the last separator. If there is no separator, the result before is the whole text.
+// cutLast slices a text around the last separator. If there is no separator, the first result is the whole text, and
+// the second one is empty.
 func cutLast(text, separator string) (before, after string) {
 	i := strings.LastIndex(text, separator)
 	if i < 0 {

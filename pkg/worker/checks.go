@@ -63,8 +63,8 @@ type checkRun struct {
 }
 
 // audit runs the checks of a phase and adds their results to the results of the attempt. It returns an error if the
-// results fail the task. The parameter only contains the names of the checks to run. If it is nil, audit runs all
-// checks of the phase.
+// results fail the task. If the parameter only is nil, audit runs all checks of the phase; otherwise, it runs just
+// the checks that only names.
 func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string) error {
 	before, final := len(a.checkResults), map[string]bool{}
 	if err := a.runChecks(ctx, t, phase, inputs, made, only, final); err != nil {
@@ -416,8 +416,8 @@ func (a *attempt) storeSample(ctx context.Context, name, file string) string {
 
 // gate returns an error if results fail the task. A failed or broken check of severity CRITICAL fails the task. A
 // broken check of severity ERROR fails it only if a retry may repair the check and another attempt is left. The error
-// is retryable if no check has failed, and a retry may repair one of the broken checks: a check that final does not
-// contain.
+// is retryable if no check has failed, and a retry may repair at least one of the broken checks. The parameter final
+// contains the broken checks that a retry cannot repair.
 func (a *attempt) gate(results []event.CheckResult, final map[string]bool) error {
 	var failed, broken []string
 	retryable := false

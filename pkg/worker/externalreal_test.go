@@ -91,8 +91,8 @@ func (s *objectStore) requests(path string) (n int) {
 	return n
 }
 
-// lake returns a declaration of httpfs that has the prefixes below, the secrets for the bucket landing, and a token
-// for /private/.
+// lake returns a declaration of httpfs with three prefixes, the secrets for the bucket landing, and a token for
+// /private/.
 func lake(t *testing.T, s *objectStore) plan.External {
 	t.Helper()
 	host := strings.TrimPrefix(s.URL, "http://")

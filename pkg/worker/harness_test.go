@@ -51,8 +51,9 @@ type sleeper struct {
 	wake chan struct{}
 }
 
-// manual lists the durations of sleeps that only fire ends: the delay of a late start, the grace period of a kill, the
-// time between heartbeats, a task's timeout, the time that a delivery waits, and the time between parts of a log.
+// manual lists the durations of sleeps that end only when the test calls fire: the delay of a late start, the grace
+// period of a kill, the time between heartbeats, a task's timeout, the time that a delivery waits, and the time
+// between parts of a log.
 var manual = []time.Duration{lateStart, 5 * time.Second, 10 * time.Second, taskTimeout, longTimeout, 25 * time.Minute, worker.LogPartInterval}
 
 const (

@@ -82,7 +82,7 @@ func (l *boundedLog) read(at int64, chunk int) (text []byte, next int64, more <-
 	return nil, at, l.more
 }
 
-// followChunk is the number of bytes that follow reads at once.
+// followChunk is how many bytes of a log the method follow reads at once.
 const followChunk = 64 << 10
 
 // follow copies the log to w as it grows, until the log is complete or ctx is done. If omit is not nil, follow calls it
@@ -128,7 +128,7 @@ func (l *boundedLog) bytes() []byte {
 	return append(text, end...)
 }
 
-// tail keeps the last limit bytes that are written to it.
+// tail keeps the end of the text that is written to it: at most limit bytes.
 type tail struct {
 	limit int
 	ring  []byte

@@ -17,8 +17,9 @@ import (
 
 // An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch are always
 // all combinations of some values of each dimension, so one list of values per dimension describes the batch exactly.
-// There are two cases. In the first, the partitions differ in one dimension only. In the second, the batch contains
-// all selected partitions, and these are all combinations of their values.
+// There are two cases. In the first, the partitions differ in one dimension only. In the second, the selected
+// partitions are all combinations of their values, and the batch contains all of them, or those between two gaps in
+// time.
 
 // CheckBatch returns an error if an asset has a batch, but cannot have one.
 func (a *Asset) CheckBatch() error {
@@ -139,7 +140,7 @@ func byOthers(cells []ids.Partition, along string) (lists [][]int) {
 	return lists
 }
 
-// batchSize returns how many of the listed partitions the next batch gets. If the query reads the time span of the
+// batchSize returns how many of the listed partitions the next batch gets. If the asset may read the time span of the
 // batch, which lasts from the first start to the last end, the batch ends before a gap in time. Otherwise, the span
 // would include the gap.
 func (b *builder) batchSize(a *Asset, keys []string, cells []ids.Partition, list []int, along string) (int, error) {
@@ -165,8 +166,8 @@ func (b *builder) batchSize(a *Asset, keys []string, cells []ids.Partition, list
 	return len(list), nil
 }
 
-// readsSpan reports whether the query of an asset may read the span of its batch. It looks for the names of variables,
-// which are string literals in the query.
+// readsSpan reports whether the query or the command of an asset may read the span of its batch. In a query, it looks
+// for the names of variables, which are string literals.
 func readsSpan(a *Asset, dimension string) bool {
 	if a.Work.SQL == "" {
 		return true // Servo does not know which variables a command reads

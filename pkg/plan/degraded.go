@@ -13,10 +13,11 @@ import (
 // degraded output.
 const CodeUpstreamDegraded = "UPSTREAM_DEGRADED"
 
-// leaveOut leaves out the assets that have problems. It leaves out the partitions of assets that require quality, if
-// they would read a degraded output of an earlier run. It also leaves out the partitions that read any of these: if
-// they were in the run, they would be skipped. leaveOut ignores the outputs of this run: whether they are degraded is
-// known only after their checks.
+// leaveOut removes partitions from the run. It removes the partitions of assets that require quality, if they would
+// read a degraded output of an earlier run. It treats removed partitions and selected assets with problems like tasks
+// that do not succeed: it also removes the partitions that read them, unless the run only checks, or the trigger rule
+// of the reading asset is all_done. leaveOut ignores the outputs of this run: whether they are degraded is known only
+// after their checks.
 func (b *builder) leaveOut() error {
 	var reports []string
 	left := b.order[:0]

@@ -51,7 +51,7 @@ func (b *builder) noteMissing(reader, upstream *Asset, expected, read int, all, 
 }
 
 // noteIncomplete records which partitions are missing for an asset that reads all partitions of upstream. A partition
-// is missing if it is declared, its period has ended, and neither an earlier run nor this run materializes it.
+// is missing if it is expected, and neither an earlier run nor this run materializes it.
 func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []Input) {
 	if upstream.Partitions == nil {
 		return
@@ -88,9 +88,10 @@ type gathered struct {
 	// whose partitions do not exist.
 	keys, missing []string
 	seen          map[string]bool
-	// unread are those partitions of the reader that would read no partition.
+	// unread are those partitions of the reader that would read no partition, except those in undeclared.
 	unread []string
-	// undeclared are the partitions in unread whose upstream partitions are not declared.
+	// undeclared are those partitions of the reader that would read no partition, because the upstream asset does not
+	// declare the partitions to which they are mapped.
 	undeclared []string
 }
 

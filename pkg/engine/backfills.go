@@ -127,7 +127,7 @@ func PlanBackfill(ctx context.Context, snap *snapshot.Snapshot, r BackfillReques
 	return p, nil
 }
 
-// maxChecked is the maximum size of a backfill, in partitions, up to which inputs are checked before the backfill is
+// maxChecked is the maximum number of partitions of a backfill whose inputs are checked before the backfill is
 // created.
 const maxChecked = 200_000
 

@@ -158,7 +158,7 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 		return nil, err
 	}
 	if r.Plan.ReadsAt = e.cfg.Clock.Now(); ids.Time(row.RunID).After(r.Plan.ReadsAt) {
-		r.Plan.ReadsAt = ids.Time(row.RunID) // the clock of the process that requested the run is ahead
+		r.Plan.ReadsAt = ids.Time(row.RunID) // the clock on which the run's id is based is ahead
 	}
 	built, err := Prepare(ctx, snap, r.Plan, now)
 	if err != nil {

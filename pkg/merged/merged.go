@@ -181,7 +181,7 @@ type Candidate struct {
 }
 
 // CandidateOf returns the output that a marker names. It returns a zero value if no merged file may contain the
-// output: it has no Parquet files, or its columns are not known.
+// output: it has no Parquet files, its columns are not known, or the name of a column is reserved.
 func CandidateOf(partition string, m *contract.CommitMarker) Candidate {
 	c := Candidate{Schema: m.SchemaHash, Cell: Cell{Partition: partition, Materialization: m.MaterializationID, URI: m.URI}}
 	sum := crc32.New(castagnoli)

@@ -78,7 +78,8 @@ func (n *Notifier) React(s *state.State) {
 }
 
 const (
-	// batch is how many notifications one pass sends. parallel is to how many channels it sends at once.
+	// batch is the maximum number of notifications that one pass sends. parallel is the maximum number of channels to
+	// which it sends at once.
 	batch    = 200
 	parallel = 16
 	// The wait after a failed pass starts at the first value, and doubles with each failed pass up to the second.

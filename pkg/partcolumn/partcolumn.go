@@ -4,8 +4,8 @@
 //
 // DuckDB can skip files by the value of a column only if the column comes from the path, as in a folder
 // "date=2025-01-15". The folders of outputs have other names. So the SQL reads the files through symbolic links in
-// folders with such names. If a file itself has a column with the name of the dimension, the file's column takes
-// precedence over the partition key: such a file is never read through a link.
+// folders with such names. If a file itself has a column with the name of a dimension, the file's column takes
+// precedence over the partition key: the folders through which the file is read do not name this dimension.
 package partcolumn
 
 import (
@@ -166,7 +166,8 @@ type reader struct {
 	view    *View
 }
 
-// group contains the parts that get the same columns from their partition keys.
+// group contains parts that get the same columns from their partition keys. A part that DuckDB cannot read through
+// folders is alone in its group.
 type group struct {
 	keyed []space.Column // the columns that come from the keys
 	parts []groupPart

@@ -291,7 +291,7 @@ func (d *drawing) merge(all []Segment) []Segment {
 	return merged
 }
 
-// end returns when a task ended, now if the task is running, or 0 if it has not started.
+// end returns when a task ended, or now if the task is running. For other tasks, and for nil, it returns 0.
 func (d *drawing) end(t *state.Task) event.Time {
 	switch {
 	case t == nil:

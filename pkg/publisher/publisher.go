@@ -112,8 +112,8 @@ func folderOf(dimensions []string, key string) (folder string, ok bool) {
 }
 
 // escape escapes a dimension's value for the name of a folder. Readers of Hive partitions decode these escapes. If
-// the value is one of nulls, escape escapes its first character, because some readers interpret the plain text as
-// NULL.
+// the value is in the list nulls, escape escapes its first character, because some readers interpret the plain text
+// as NULL.
 func escape(value string) string {
 	nulls := []string{"null", "__hive_default_partition__"}
 	isNull := slices.Contains(nulls, strings.ToLower(value))

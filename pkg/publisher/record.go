@@ -38,7 +38,8 @@ const (
 type Record struct {
 	Owner
 
-	// Revision and UpdatedAt describe the last change of the place: the revision that it published, and its time.
+	// Revision and UpdatedAt describe the last change of the place: the revision that was published, and the time of the
+	// change.
 	Revision  int64      `json:"revision"`
 	UpdatedAt event.Time `json:"updated_at"`
 	// Assets are the published assets, by name.
@@ -58,7 +59,8 @@ type Recorded struct {
 	Copies map[string][]copiedFile `json:"copies,omitempty"`
 }
 
-// copiedFile is a file of a copy. If somebody edits the file, its size or its modification time differs.
+// copiedFile is a file of a copy. If somebody has edited the file, its size or its modification time differs from the
+// recorded one.
 type copiedFile struct {
 	Name     string `json:"name"`
 	Size     int64  `json:"size"`

@@ -49,7 +49,7 @@ type Severity string
 const (
 	Critical Severity = "CRITICAL" // the task fails, and its output is not published
 	Error    Severity = "ERROR"    // the output is published as degraded
-	Warning  Severity = "WARNING"  // recorded and reported
+	Warning  Severity = "WARNING"  // the failure is recorded and reported
 	Info     Severity = "INFO"     // recorded
 )
 

@@ -90,7 +90,7 @@ func Export(ctx context.Context, c Catalog, file string) (views []string, err er
 	if err := replaceCatalog(ctx, file, statements, about); err != nil {
 		return nil, err
 	}
-	_ = retireLinks(links, c) // the file has already been replaced, and the next export tries again
+	_ = retireLinks(links, c) // the file is complete, and the next export retires the links
 	return views, nil
 }
 

@@ -152,7 +152,8 @@ func (cfg Config) missingPlans(ctx context.Context, g fold.Group) (lines []strin
 	return lines, nil
 }
 
-// expired returns the runs that a group names and that the state no longer keeps, because their ids are below from.
+// expired returns the runs that a group names and that the state no longer keeps, because their ids are below the
+// parameter from.
 func expired(st *state.State, g fold.Group, from string) []string {
 	return slices.DeleteFunc(fold.Names(g), func(run string) bool { return run >= from || st.Runs.Get(run) != nil })
 }

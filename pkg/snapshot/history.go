@@ -365,7 +365,8 @@ func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 // which runs are no longer kept.
 func Expired(f manifest.File, from string) bool { return f.MaxRun != "" && f.MaxRun < from }
 
-// Combine merges stored files of a table with f, which is not stored yet, and drops the rows of runs below from.
+// Combine merges stored files of a table with f, which is not stored yet, and drops the rows of runs whose ids are
+// below the parameter from.
 func (c *Codec) Combine(ctx context.Context, store *manifest.Store, stored []manifest.File, f File, from string) (File, error) {
 	sources := append(fileSources(store, stored), Source{
 		Table: f.Table, Name: "new history rows of " + f.Table,

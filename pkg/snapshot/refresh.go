@@ -82,8 +82,8 @@ func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest,
 	return m, err == nil && known != nil && descends(m, known), err
 }
 
-// descends reports whether m contains the delta that the manifest from added. Only descendants of from contain this
-// delta. After the delta has been merged, descends returns false even for descendants.
+// descends reports whether m contains the delta that an earlier manifest, the parameter from, added. Only descendants
+// of that manifest contain this delta. After the delta has been merged, descends returns false even for descendants.
 func descends(m, from *manifest.Manifest) bool {
 	if m.Timeline != from.Timeline || len(from.L0) == 0 {
 		return false

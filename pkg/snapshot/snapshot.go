@@ -1,5 +1,5 @@
-// Package snapshot encodes a domain's state into the files that a manifest names, and
-// loads it from them. This package is not a stable API.
+// Package snapshot encodes a domain's state into the files that a manifest names, and loads the state from these
+// files. This package is not a stable API.
 package snapshot
 
 import (

@@ -380,7 +380,7 @@ func (c Calendar) count(d *Dimension) (int, error) {
 
 // Describe formats partition keys as a text with ranges of periods: "2025-01-01..2025-01-05", or with several
 // dimensions "date=2025-01-01..2025-01-05;region=eu". Periods become a range if they are neighbours in the list all.
-// Both all and keys must be in order of time.
+// Both lists, all and keys, must be in order of time.
 func (s *Space) Describe(all, keys []string) string {
 	if s == nil {
 		return some(keys)

@@ -239,7 +239,7 @@ type Dispatch struct {
 	HeartbeatTimeoutSec int32          `col:"heartbeat_timeout_sec"`
 	CreatedAt           event.Time     `col:"created_at"`
 	EnqueuedAt          event.Time     `col:"enqueued_at,null"`
-	Deadline            event.Time     `col:"deadline,null"` // when the sweeper inspects a CREATED row
+	Deadline            event.Time     `col:"deadline,null"` // when a sweep dispatches a CREATED row again
 	Error               string         `col:"error,null"`
 	Priority            int32          `col:"priority"` // the priority of the task
 	Meta

@@ -10,9 +10,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// moveToHistory adds closed rows to history. It drops the rows of runs below from. For each table
-// with new rows it stores segments and a new index, which replaces the index that m names. It returns the new indexes
-// and all files that it has created. If a table has no rows left in history, its index is zero.
+// moveToHistory adds closed rows to history. It drops the rows of runs whose ids are below the parameter from. For
+// each table with new rows it stores segments and a new index, which replaces the index that m names. It returns the
+// new indexes and all files that it has created. If a table has no rows left in history, its index is zero.
 func (cfg *Config) moveToHistory(
 	ctx context.Context, m *manifest.Manifest, closed *state.Rows, from string,
 ) (indexes map[string]manifest.File, made []manifest.File, err error) {

@@ -216,6 +216,7 @@ func (w *Worker) await(ctx context.Context, j *job) answer {
 // the worker reports the end, or missing heartbeats show that the attempt has died. The queue may not drop it while
 // the end is being reported: if the report fails, only a redelivery repeats it.
 func (j *job) release() bool {
-	j.released.Store(true) // set before executing is read, so that a report that begins in between sees it
+	// Set released before reading executing, so that a report that begins in between sees released.
+	j.released.Store(true)
 	return j.executing.Load()
 }

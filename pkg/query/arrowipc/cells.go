@@ -167,7 +167,7 @@ func infinity(cell any, most int64) (number int64, ok bool) {
 
 func appendDate(to *array.Date32Builder, cell any) error {
 	if days, ok := infinity(cell, math.MaxInt32); ok {
-		to.Append(arrow.Date32(days)) //nolint:gosec // it is ±MaxInt32
+		to.Append(arrow.Date32(days)) //nolint:gosec // days is ±MaxInt32
 		return nil
 	}
 	at, err := parse(time.DateOnly, cell)

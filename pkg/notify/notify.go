@@ -17,6 +17,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/clock"
@@ -207,11 +208,15 @@ func (s *Sender) file(c *release.FileChannel, m *Message) (err error) {
 			return fmt.Errorf("create the folder of %s: %w", c.Path, err)
 		}
 	}
-	f, err := root.OpenFile(c.Path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, fileMode)
+	// Without O_NONBLOCK, the call waits if the path is a named pipe that no process reads.
+	f, err := root.OpenFile(c.Path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, fileMode)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", c.Path, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errors.Join(err, fmt.Errorf("append to %s: it is not a regular file: choose another path", c.Path))
+	}
 	if _, err := f.Write(append(body, '\n')); err != nil { // a single write: lines of two processes do not mix
 		return fmt.Errorf("append to %s: %w", c.Path, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -284,4 +285,19 @@ func TestAllowedSecretsAreThoseOfPatterns(t *testing.T) {
 	}
 	_, err = notify.Allowed(nil).Only("acme", from)(t.Context(), "file:x")
 	require.ErrorIs(t, err, secret.ErrRefused, "without a list, nothing is allowed")
+}
+
+// A named pipe without a reader would block the notifier.
+func TestFileMustBeRegular(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, syscall.Mkfifo(filepath.Join(root, "alerts"), 0o600))
+	s := &notify.Sender{Clock: clock.System{}, Root: root}
+	send := func() error {
+		return s.Send(t.Context(), &release.Channel{Name: "pipe", File: &release.FileChannel{Path: "alerts"}}, &notify.Message{ID: "x"})
+	}
+	require.ErrorContains(t, send(), "open alerts")
+	reader, err := os.OpenFile(filepath.Join(root, "alerts"), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, reader.Close()) }()
+	require.ErrorContains(t, send(), "append to alerts: it is not a regular file: choose another path")
 }

@@ -116,7 +116,7 @@ func (e *Engine) appendPin(ctx context.Context, snap *snapshot.Snapshot, revisio
 	return fmt.Errorf("pin revision %d: %w: %s", revision, ErrNotPinned, cmp.Or(rejection(after, group), "a later command has pinned or released it"))
 }
 
-// collected counts the outputs of a revision whose commit markers no longer exist.
+// collected counts the outputs of a revision whose markers (commit marker or quarantine marker) no longer exist.
 func (e *Engine) collected(ctx context.Context, revision int64) (missing int, err error) {
 	shown, err := e.At(ctx, revision)
 	if err != nil {

@@ -193,7 +193,7 @@ func tasksOf(w *fixture, run string) (keys []string) {
 }
 
 // While a request waits, a run that was requested later materializes the same partition. The output of the request's
-// run would stay hidden. So the request is refused, and gets a later run.
+// run would not become visible. So the request is refused, and later gets another run with a greater id.
 func TestRequestIsPlannedAgainIfOvertaken(t *testing.T) {
 	w := newFixture(t, false)
 	r := request(asset("a"))

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/estimate"
 )
 
-// seconds returns samples with these durations in seconds. The number of rows of a sample equals its duration.
+// seconds returns samples with the given durations in seconds. The number of rows of a sample equals its duration.
 func seconds(durations ...int64) []estimate.Sample {
 	var samples []estimate.Sample
 	for _, d := range durations {

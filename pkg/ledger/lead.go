@@ -96,8 +96,9 @@ func (a *Appender) leadUntil(ctx context.Context, w *waiter) (Appended, error) {
 	}
 }
 
-// take returns the batch to write: the one that the previous leader left, or the head of
-// the queue with the following groups that fit into the same entry.
+// take returns the batch to write: the one that the previous leader left, or a new one. A new batch contains the
+// first group of the queue, and the following groups of the same kind (facts or decisions) that fit into the same
+// entry. A batch of facts begins with the buffered facts.
 func (a *Appender) take() *batch {
 	a.mu.Lock()
 	defer a.mu.Unlock()

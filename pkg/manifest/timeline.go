@@ -16,7 +16,7 @@ import (
 // new timeline. Writers of the old timeline cannot create that many revisions before they read the boundary.
 const timelineGap = 1 << 20
 
-// sweeperSkew is the maximum by which a sweeper's clock may be ahead of ours.
+// sweeperSkew is the maximum time by which a sweeper's clock may be ahead of the clock of this process.
 const sweeperSkew = 15 * time.Minute
 
 // NewTimeline ends the timeline of a domain whose manifests cannot be read or are missing. It
@@ -70,7 +70,7 @@ func (s *Store) NewTimeline(ctx context.Context, writer string) (*Manifest, erro
 	return m, nil
 }
 
-// maxDamaged is how many damaged revisions lastFloor skips.
+// maxDamaged is the maximum number of revisions that lastFloor tries to read, the newest first.
 const maxDamaged = 16
 
 // lastFloor returns the orphan floor of the greatest readable revision, or "" if none can be read.

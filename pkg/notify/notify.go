@@ -38,7 +38,7 @@ type Sender struct {
 	// cannot be used.
 	Root string
 
-	roots *x509.CertPool // the certificate authorities for mail servers; nil: those of the system
+	roots *x509.CertPool // the certificate authorities for mail servers; nil: those of the operating system
 }
 
 // Send sends a message to a channel. Its errors contain no secrets.

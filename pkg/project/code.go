@@ -83,7 +83,7 @@ func (f yamlFile) codeFiles(n *yaml.Node, a *declared) {
 // codeReader finds and hashes files of the project. Each file is read once.
 type codeReader struct {
 	*loader
-	hashes map[string]string   // the hash is "" if the file is not part of any code
+	hashes map[string]string   // the hash is "" if the file cannot be part of a code
 	folder map[string][]string // the files below a folder, by folder
 }
 

@@ -11,8 +11,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// lookbackCheck reports expressions of partitioned assets that need other days of a partitioned upstream. A task
-// reads only the day of its own partition from the upstream, so such an expression would find too few rows.
+// lookbackCheck reports expressions of daily assets that need other days of an upstream asset that is partitioned by
+// days or shorter periods. A task reads only the day of its own partition from the upstream, so such an expression
+// would find too few rows.
 type lookbackCheck struct {
 	loader  *loader
 	known   map[ids.AssetKey]*declared

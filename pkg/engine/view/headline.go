@@ -161,7 +161,7 @@ func (x *explainer) ready(e *Explanation) string {
 	return "a slot is free; the next fold admits the task" + ahead
 }
 
-// ahead counts the ready tasks of the run in the same pool that will be admitted before this one.
+// ahead counts the ready tasks of the same run and pool that will be admitted before the explained task.
 func (x *explainer) ahead() int {
 	n := 0
 	x.s.ReadyTasks(x.task.RunID, func(t *state.Task) bool {

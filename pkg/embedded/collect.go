@@ -19,8 +19,8 @@ const (
 	collectedFile = "collected.json"
 	// collectEvery is how often all outputs are checked.
 	collectEvery = time.Hour
-	// In a serving process, collectWithin limits the duration of one pass, and collectMost limits its deletions.
-	// closingWithin limits the duration of the pass in a process that ends after its run.
+	// collectWithin limits the duration of a pass while the stack serves, and closingWithin the duration of the last
+	// pass, which a closing stack runs. collectMost limits the deletions of each pass.
 	collectWithin = 10 * time.Second
 	collectMost   = 5_000
 	closingWithin = time.Second

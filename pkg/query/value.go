@@ -167,7 +167,7 @@ func (k kind) convert(value any) any {
 	case duckdb.Union:
 		return kind{}.convert(v.Value)
 	case []any:
-		for i, part := range v { // changed in place, because the driver has created the list for this row
+		for i, part := range v { // the list is changed in place, because the driver has created it for this row
 			v[i] = k.part(0).convert(part)
 		}
 		return v

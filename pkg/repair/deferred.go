@@ -31,16 +31,17 @@ import (
 // Commands to forget assets never wait. They are folded even if an asset seems to be in use by a run. Decisions of
 // timers may have ended the run, but they are folded later, and may then have a different effect.
 //
-// Decisions of timers wait for all facts, and are folded last. If a decision took effect, the later facts belong to
-// the next attempt. Without such facts, the decision may have had no effect, because a report was folded before it.
+// Decisions of timers wait for all facts, and are folded last. If a decision took effect, the facts after it belong
+// to the next attempt, and show this. If no such facts exist, a report may have been folded before the decision,
+// which then had no effect. So reports take precedence.
 type deferred struct {
 	groups      map[string][]fold.Group // waiting triggers, by run
-	order       []string                // the keys of groups, in the order of arrival
-	rivals      map[string][]string     // the keys of groups, by run key
+	order       []string                // the runs in groups, in the order of arrival
+	rivals      map[string][]string     // the runs in groups, by run key
 	seen        map[string]bool         // runs with events that were read before their triggers
 	plans       map[string]string       // hashes of executed plans, by run of a request
 	cancels     map[string]*cancel      // waiting cancels, by run
-	cancelOrder []string                // the keys of cancels, in the order of arrival
+	cancelOrder []string                // the runs in cancels, in the order of arrival
 	touched     []string                // the runs of the groups that the last call of next returned
 	deployments deployments
 	commands    earlyCommands

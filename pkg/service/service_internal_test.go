@@ -130,7 +130,7 @@ func TestDomainsListsOneObjectPerDomain(t *testing.T) {
 		}
 		put(manifest.Key(d, 1))
 	}
-	put(manifest.Key(ids.Domain{Tenant: "old", Workspace: "w"}, 3)) // its ledger is archived
+	put(manifest.Key(ids.Domain{Tenant: "old", Workspace: "w"}, 3)) // the ledger of this domain is archived
 	put(ledger.Key(ids.Domain{Tenant: "new", Workspace: "w"}, source.New()))
 	put("ledger/orchestration/stray")
 	put("ledger/orchestration/tenant=Not a name/workspace=x/y")

@@ -15,9 +15,9 @@ const (
 	Identity Op = "identity" // the same value
 	All      Op = "all"      // every value
 	Latest   Op = "latest"   // the newest materialized value
-	Window   Op = "window"   // the periods from the offset From to the offset To, relative to the same period
-	Coarsen  Op = "coarsen"  // the shorter periods that the period contains
-	Refine   Op = "refine"   // the longer period that contains the period
+	Window   Op = "window"   // the periods from the offset From to the offset To, relative to the reader's period
+	Coarsen  Op = "coarsen"  // the shorter periods that the reader's period contains
+	Refine   Op = "refine"   // the longer period that contains the reader's period
 	Values   Op = "values"   // the values that the mapping lists
 )
 

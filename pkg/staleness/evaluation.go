@@ -491,7 +491,7 @@ func (e *Evaluation) Count(key ids.AssetKey) (Counts, error) {
 // ToRun returns the partitions of the selected assets to materialize: all missing or stale partitions,
 // and all partitions that read one of them. It omits a partition if one of its inputs neither exists nor is among the
 // partitions to materialize. blocked maps each asset to the number of its partitions that were omitted for this
-// reason.
+// reason, except those that [Evaluation.Impossible] counts.
 func (e *Evaluation) ToRun(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked map[ids.AssetKey]int, err error) {
 	return e.choose(selected, func(p Partition, rereads bool) bool { return p.Status != Fresh || rereads })
 }
@@ -558,8 +558,8 @@ func (e *Evaluation) choose(
 	return chosen, blocked, nil
 }
 
-// readsUndeclared reports whether a partition reads only such partitions of an upstream asset that the upstream asset
-// does not declare.
+// readsUndeclared reports whether, for at least one upstream asset, a partition reads only partitions that the
+// upstream asset does not declare.
 func (e *Evaluation) readsUndeclared(a *plan.Asset, partition string) (bool, error) {
 	for _, dep := range a.Deps {
 		if dep == a.Key {

@@ -78,7 +78,7 @@ type Schedule struct {
 	PausedAt  event.Time `col:"paused_at,null"`        //
 	PausedBy  string     `col:"paused_by,null,dict"`   // a principal; "": paused after failures
 	Reason    string     `col:"pause_reason,null"`     //
-	CommandID string     `col:"pause_command_id,null"` // the last command that paused or resumed it
+	CommandID string     `col:"pause_command_id,null"` // the last command that paused or resumed the schedule
 	// Cursor is the last instant for which the fold has decided whether the schedule ticks. Next is the instant after
 	// it, and NextAt the time at which Next ticks. Both are 0 if no instant follows, or if the schedule is wanted: it
 	// waits until an automator lists its next instants. While the schedule waits, WantedAt is the time up to which the

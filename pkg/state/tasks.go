@@ -9,7 +9,7 @@ type TaskState string
 
 // Task states, in the order of their ranks.
 const (
-	TaskPlanned    TaskState = "PLANNED" // its edges are not evaluated yet; never in a published row
+	TaskPlanned    TaskState = "PLANNED" // the edges of the task are not evaluated yet; never in a published row
 	TaskBlocked    TaskState = "BLOCKED"
 	TaskReady      TaskState = "READY"      // admitted if it has an outbox row; otherwise waits for a slot
 	TaskDispatched TaskState = "DISPATCHED" // has a queue task

@@ -16,8 +16,8 @@ import (
 
 // merge writes several deltas, or the whole state, to new files, concurrently with folding. If a later manifest still
 // contains everything that was merged, it includes the result. The result then replaces the merged deltas or, if the
-// whole state was written, the base and all deltas up to source. If the manifest no longer contains everything, the
-// result is dropped.
+// whole state was written, the base and all deltas up to the revision of source. If the manifest no longer contains
+// everything, the result is dropped.
 type merge struct {
 	job
 	source *manifest.Manifest // the current manifest when the merge began

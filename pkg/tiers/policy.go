@@ -49,7 +49,7 @@ func (o *Options) due(m *manifest.Manifest, running []job, tasks int, unmergeabl
 		case unmergeable || o.baseDue(m, tasks):
 			due = append(due, job{tier: manifest.TierBase})
 		case len(files) >= o.MaxDeltas && !contains(running, manifest.TierL0):
-			last := files[len(files)-1].ID // includes the inline deltas between these files
+			last := files[len(files)-1].ID // the merge includes the inline deltas between these files
 			due = append(due, job{manifest.TierL1, intoL1(m.L1, through(m.L0, last))})
 		}
 	}

@@ -63,9 +63,9 @@ type Schedule struct {
 // Next returns the wakeup for the state of the next revision. It follows from the wakeup of the parent revision by
 // the rules of [manifest.Wakeup].
 //
-// Next always keeps the parent's wakeup if it is due within a [Slot]. So a busy domain creates one wakeup per slot,
-// and most publishes need not search the state. After a sweep has allowed the deletion of the wakeup, Next returns a
-// new one only if work can get stuck.
+// Next keeps the parent's wakeup if it is due no later than the domain's next slot, unless swept requires an earlier
+// one or the wakeup has expired. So a busy domain creates one wakeup per slot, and most publishes need not search the
+// state. After a sweep has allowed the deletion of the wakeup, Next returns a new one only if work can get stuck.
 func (s *Schedule) Next(parent manifest.Wakeup, work *state.State, now event.Time, swept Swept) manifest.Wakeup {
 	next := parent
 	next.Through = max(next.Through, swept.Through)

@@ -177,7 +177,7 @@ func TestCloseDuringCommitReportsSuccess(t *testing.T) {
 	}), hello, ab)
 	w.control.answer = func(verb string, n int) (int, any) {
 		if verb == contract.VerbStarted && n > 1 {
-			return http.StatusConflict, nil // rejects the start of the second delivery, if it arrives before Close
+			return http.StatusConflict, nil // the start of the second delivery is rejected if that delivery arrives before Close
 		}
 		return 0, nil
 	}

@@ -45,7 +45,7 @@ func thisMachine() machine {
 // with [CodeResourcesExceeded].
 func MachineMemory() int64 { return thisMachine().memory }
 
-// memoryShare returns DuckDB's memory limit in bytes for each query if concurrency queries run at once.
+// memoryShare returns DuckDB's memory limit, in bytes, for each query if the given number of queries run at once.
 func (m machine) memoryShare(concurrency int) int64 {
 	return max(leastMemory, int64(queryMemory*float64(m.memory))/int64(max(1, concurrency)))
 }

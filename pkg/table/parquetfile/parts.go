@@ -53,7 +53,7 @@ type parts struct {
 	columns map[string]int // the index of each column
 
 	mu     sync.Mutex
-	bounds map[string][]interval // the bounds of each part, for each column that was asked for
+	bounds map[string][]interval // the bounds of each part, for each column whose bounds were requested
 }
 
 // interval contains the bounds of a text column in a part.

@@ -44,7 +44,7 @@ var layers = []layer{
 		{"pkg/partcolumn", []string{"pkg/ids", "=pkg/plan", "=pkg/space"}},
 		// Reads rows of CSV and JSON, and infers the types of their columns.
 		{"pkg/textrows", nil},
-		// Finds comments, literals and forbidden calls in SQL.
+		// Finds comments, literals and forbidden calls in SQL, and parses types.
 		{"pkg/sqltext", nil},
 		// Predicts the duration and size of a run from earlier attempts, which callers pass.
 		{"pkg/estimate", nil},
@@ -137,7 +137,7 @@ var layers = []layer{
 		{"pkg/query/render", nil},
 		// Imports pkg/contract to read commit markers: they record the settings with which an output's files were written.
 		{"pkg/query", list(words, "pkg/space", "pkg/partcolumn", "pkg/textrows", "pkg/sqltext", "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
-		{"pkg/query/arrowipc", []string{"=pkg/query", "=pkg/query/render"}},
+		{"pkg/query/arrowipc", []string{"pkg/sqltext", "=pkg/query", "=pkg/query/render"}},
 	}},
 	{"views", []pack{
 		// Computes what users see of a state. It depends neither on a terminal nor on a protocol.

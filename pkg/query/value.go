@@ -14,128 +14,29 @@ import (
 	"github.com/duckdb/duckdb-go/v2"
 
 	"github.com/servo-orchestration/servo/pkg/query/render"
+	"github.com/servo-orchestration/servo/pkg/sqltext"
 )
 
-// kind is a DuckDB type, parsed from its name. convert needs it because the driver uses one Go
-// type for several DuckDB types and loses the order of a struct's fields.
+// kind is a DuckDB type. convert needs it because the driver uses one Go type for several DuckDB types and loses the
+// order of a struct's fields.
 type kind struct {
 	name   string // LIST, MAP, STRUCT or a scalar type
 	parts  []kind // list: the element; map: key and value; struct: the fields
 	fields []string
-	text   string // the name that was parsed
 }
 
 // parseKind parses the name of a type. If it cannot parse the name, convert returns values of the type unchanged.
 func parseKind(name string) kind {
-	k := kindNamed(strings.TrimSpace(name))
-	k.text = name
+	t := sqltext.ParseType(name)
+	return kindOf(&t)
+}
+
+func kindOf(t *sqltext.Type) kind {
+	k := kind{name: t.Name, fields: t.Fields}
+	for i := range t.Parts {
+		k.parts = append(k.parts, kindOf(&t.Parts[i]))
+	}
 	return k
-}
-
-func kindNamed(name string) kind {
-	if at := strings.LastIndexByte(name, '['); at > 0 && strings.HasSuffix(name, "]") {
-		return kind{name: "LIST", parts: []kind{parseKind(name[:at])}}
-	}
-	head, inner, ok := strings.Cut(name, "(")
-	if !ok || !strings.HasSuffix(inner, ")") {
-		return kind{name: name}
-	}
-	inner = strings.TrimSuffix(inner, ")")
-	switch head {
-	case "MAP":
-		k := kind{name: "MAP"}
-		for _, part := range splitTypes(inner) {
-			k.parts = append(k.parts, parseKind(part))
-		}
-		return k
-	case "STRUCT":
-		k := kind{name: "STRUCT"}
-		for _, part := range splitTypes(inner) {
-			field, typeName := cutField(part)
-			k.fields = append(k.fields, field)
-			k.parts = append(k.parts, parseKind(typeName))
-		}
-		return k
-	}
-	return kind{name: head}
-}
-
-// Type is a type of DuckDB.
-type Type struct {
-	// Name is LIST, MAP, STRUCT, or the name of a scalar type without parameters.
-	Name string
-	// Parts are the types of a list's element, of a map's key and value, or of a struct's fields. Fields are the names
-	// of the struct's fields.
-	Parts  []Type
-	Fields []string
-	// Width and Scale are the parameters of a DECIMAL.
-	Width, Scale int32
-}
-
-// ParseType parses the name of a type, such as DECIMAL(9,2)[] or STRUCT(a INTEGER).
-func ParseType(name string) Type {
-	return parseKind(name).exported()
-}
-
-// exported returns a kind as a [Type].
-func (k kind) exported() Type {
-	t := Type{Name: k.name, Fields: k.fields}
-	if k.name == "DECIMAL" {
-		if _, err := fmt.Sscanf(strings.ReplaceAll(k.text, " ", ""), "DECIMAL(%d,%d)", &t.Width, &t.Scale); err != nil {
-			t.Width, t.Scale = 0, 0
-		}
-	}
-	for _, part := range k.parts {
-		t.Parts = append(t.Parts, part.exported())
-	}
-	return t
-}
-
-// splitTypes splits a list at the commas outside of parentheses and quoted names.
-func splitTypes(list string) []string {
-	var parts []string
-	depth, start := 0, 0
-	inName := false
-	for i := range len(list) {
-		switch c := list[i]; {
-		case c == '"':
-			inName = !inName
-		case inName:
-		case c == '(':
-			depth++
-		case c == ')':
-			depth--
-		case c == ',' && depth == 0:
-			parts = append(parts, list[start:i])
-			start = i + 1
-		}
-	}
-	return append(parts, list[start:])
-}
-
-// cutField splits a struct's field into its name, which may be quoted, and its type.
-func cutField(field string) (name, typeName string) {
-	field = strings.TrimSpace(field)
-	if !strings.HasPrefix(field, `"`) {
-		name, typeName, _ = strings.Cut(field, " ")
-		return name, typeName
-	}
-	end := quotedName(field)
-	return strings.ReplaceAll(strings.TrimSuffix(field[1:end], `"`), `""`, `"`), field[end:]
-}
-
-// quotedName returns the length of the quoted name at the start of a text. A doubled quotation mark does not end it.
-func quotedName(text string) int {
-	for i := 1; i < len(text); i++ {
-		switch {
-		case text[i] != '"':
-		case strings.HasPrefix(text[i+1:], `"`):
-			i++
-		default:
-			return i + 1
-		}
-	}
-	return len(text)
 }
 
 // part returns the kind of the i-th part. If the kind is unknown, part returns the zero value.

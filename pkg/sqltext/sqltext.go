@@ -1,5 +1,5 @@
 // Package sqltext reads SQL as a text, without parsing it: it finds comments and literals as DuckDB does, and calls of
-// functions that users must not call. This package is not a stable API.
+// functions that users must not call. It also parses the names of types. This package is not a stable API.
 package sqltext
 
 import (

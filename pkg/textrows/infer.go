@@ -114,7 +114,7 @@ var fraction = regexp.MustCompile(`\.[0-9]{7,}`)
 
 func (v Value) time(fits *[candidates]bool) {
 	const least = len("2006-01-02")
-	if len(v.Text) < least || v.Text[4] != '-' || fraction.MatchString(v.Text) {
+	if len(v.Text) < least || v.Text[4] != '-' || fraction.MatchString(v.Text) || strings.Contains(v.Text, ",") { // time.Parse accepts a comma before the fraction, and DuckDB does not
 		return
 	}
 	parses := func(layouts ...string) bool {

@@ -8,6 +8,7 @@ package textrows
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -141,7 +142,7 @@ func readCSV(from io.Reader, o Options, header func([]string), emit func(*Row) e
 	if mark, err := buffered.Peek(len(byteOrderMark)); err == nil && string(mark) == byteOrderMark {
 		_, _ = buffered.Discard(len(byteOrderMark))
 	}
-	r := csv.NewReader(buffered)
+	r := csv.NewReader(&lineBreaks{from: buffered})
 	r.ReuseRecord, r.Comma = true, ','
 	if o.Delimiter != 0 {
 		r.Comma = o.Delimiter
@@ -185,6 +186,43 @@ func readCSV(from io.Reader, o Options, header func([]string), emit func(*Row) e
 			return err
 		}
 	}
+}
+
+// lineBreaks keeps the line breaks in quoted fields. A [csv.Reader] replaces each "\r\n" by "\n", so lineBreaks doubles
+// the "\r" of those inside quotes. In valid CSV, the number of quotes before a position tells whether it is in quotes.
+type lineBreaks struct {
+	from    *bufio.Reader
+	pending []byte
+	last    byte // the last byte that was read
+	quoted  bool
+}
+
+func (l *lineBreaks) Read(p []byte) (int, error) {
+	if len(l.pending) == 0 {
+		part, err := l.from.ReadSlice('\n') // may end within a line, if the line is longer than the buffer
+		if len(part) == 0 {
+			return 0, err
+		}
+		l.add(part)
+	}
+	n := copy(p, l.pending)
+	l.pending = l.pending[n:]
+	return n, nil
+}
+
+// add appends a part of a line to the pending bytes.
+func (l *lineBreaks) add(part []byte) {
+	l.quoted = l.quoted != (bytes.Count(part, []byte{'"'})%2 == 1)
+	end := len(part) - 1
+	if end > 0 {
+		l.last = part[end-1]
+	}
+	l.pending = append(l.pending[:0], part[:end]...)
+	if l.quoted && part[end] == '\n' && l.last == '\r' {
+		l.pending = append(l.pending, '\r')
+	}
+	l.pending = append(l.pending, part[end])
+	l.last = part[end]
 }
 
 const byteOrderMark = "\ufeff"

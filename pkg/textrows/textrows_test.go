@@ -35,7 +35,8 @@ func TestReadCSV(t *testing.T) {
 		o          textrows.Options
 	}{
 		{"a,b\n1,\n", `["a" "b"] line 2: a=1 b=∅;`, textrows.Options{}},
-		{"\ufeffa\r\n\"x\r\ny\"\r\nz\r\n", `["a"] line 2: a=x` + "\n" + `y; line 4: a=z;`, textrows.Options{}},
+		{"\ufeffa\r\n\"x\r\ny\"\r\nz\r\n", `["a"] line 2: a=x` + "\r\n" + `y; line 4: a=z;`, textrows.Options{}},
+		{"a,b\r\n\"\r\n\"\"\r\r\n\n\",x\r\n", `["a" "b"] line 2: a=` + "\r\n\"\r\r\n\n" + ` b=x;`, textrows.Options{}},
 		{"a;b\n1;n/a\n", `["a" "b"] line 2: a=1 b=∅;`, textrows.Options{Delimiter: ';', Nulls: []string{"n/a"}}},
 		{"1,2\n", `["column0" "column1"] line 1: column0=1 column1=2;`, textrows.Options{NoHeader: true}},
 		{"", "! the file is empty: write at least a header", textrows.Options{}},
@@ -55,6 +56,16 @@ func TestReadCSV(t *testing.T) {
 	}
 	if got := read("a\n\""+strings.Repeat("x", 17<<20), textrows.Options{Format: textrows.CSV}); !strings.Contains(got, "more than 16 MiB") {
 		t.Errorf("a quote that is not closed: %.200s", got)
+	}
+}
+
+// A line that is longer than a buffer is read in parts, which may end between "\r" and "\n".
+func TestReadCSVKeepsLineBreaksOfLongLines(t *testing.T) {
+	for n := 4080; n < 4110; n++ {
+		field := strings.Repeat("x", n) + "\r\n" + strings.Repeat("y", 5000) + "\r\n"
+		if got := read("a\r\n\""+field+"\"\r\nz\r\n", textrows.Options{Format: textrows.CSV}); got != `["a"] line 2: a=`+field+"; line 5: a=z;" {
+			t.Fatalf("%d bytes: the field was changed", n)
+		}
 	}
 }
 
@@ -111,6 +122,7 @@ func TestTypeHoldsAllValues(t *testing.T) {
 		{textrows.Text, "2025-02-29", "VARCHAR"},
 		{textrows.Text, "2025-01-01T10:00:00 2025-01-01T10:00:00.123456", "TIMESTAMP"},
 		{textrows.Text, "2025-01-01T10:00:00.1234567", "VARCHAR"},
+		{textrows.Text, "2025-01-01T10:00:00,123", "VARCHAR"},
 		{textrows.Text, "2025-01-01T10:00:00Z 2025-01-01T10:00:00+01:00", "TIMESTAMPTZ"},
 		{textrows.Text, "2025-01-01T10:00:00Z 2025-01-01T10:00:00", "VARCHAR"},
 		{textrows.String, "1 2", "VARCHAR"},

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/quality"
+	"github.com/servo-orchestration/servo/pkg/sqltext"
 	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
@@ -35,6 +35,10 @@ type textColumn struct {
 	name  string
 	found textrows.Type
 	row   int // the last row that has the column
+
+	declared string // the declared type, as the asset writes it; "": none
+	kind     sqltext.Type
+	nested   *nestedType // not nil: the column is declared as a list, a struct or a map
 }
 
 // textReader reads the text files of an output.
@@ -258,16 +262,15 @@ func (a *attempt) writeText(ctx context.Context, t *work, r *textReader, target 
 	if _, err := d.exec(ctx, "CREATE TABLE "+textTable+"(file INTEGER, place VARCHAR"+strings.Join(definitions, "")+")"); err != nil {
 		return sqlFailure(err)
 	}
-	if err := r.fill(ctx, d); err != nil {
-		return err
-	}
 	if err := d.lock(ctx, sandbox{directories: []string{a.dir}}); err != nil {
 		return err
 	}
 	declared := quality.DeclaredTypes(t.Checks)
 	list := make([]string, len(r.columns))
-	for i, c := range r.columns {
-		list[i] = r.cast(i, declared[strings.ToLower(c.name)], "CAST") + " AS " + quoteName(c.name)
+	for i := range r.columns {
+		c := &r.columns[i]
+		c.declared = declared[strings.ToLower(c.name)]
+		list[i] = r.cast(i, "CAST") + " AS " + quoteName(c.name)
 	}
 	query := "SELECT " + strings.Join(list, ", ") + " FROM " + textTable
 	columns, err := d.describe(ctx, statement{text: "DESCRIBE " + query})
@@ -277,12 +280,20 @@ func (a *attempt) writeText(ctx context.Context, t *work, r *textReader, target 
 	if err := refuseUnstorable(columns); err != nil {
 		return err
 	}
-	if err := r.badValue(ctx, d, declared, columns); err != nil {
+	for i, c := range columns {
+		if r.columns[i].declared != "" {
+			r.columns[i].kind, r.columns[i].nested = sqltext.ParseType(c.kind), nested(c.kind)
+		}
+	}
+	if err := r.fill(ctx, d); err != nil {
+		return err
+	}
+	if err := r.badValue(ctx, d); err != nil {
 		return err
 	}
 	for i, c := range columns {
 		if kind, changed := exactType(c.kind); changed {
-			list[i] = "CAST(" + r.cast(i, declared[strings.ToLower(r.columns[i].name)], "CAST") + " AS " + kind + ") AS " + quoteName(c.name)
+			list[i] = "CAST(" + r.cast(i, "CAST") + " AS " + kind + ") AS " + quoteName(c.name)
 		}
 	}
 	query = "SELECT " + strings.Join(list, ", ") + " FROM " + textTable
@@ -320,8 +331,12 @@ func (r *textReader) fill(ctx context.Context, d *database) error {
 					if at >= len(values) {
 						return errors.New("the file has changed while it was read: the command left a process behind")
 					}
+					text, err := r.held(at-before, &row.Values[j])
+					if err != nil {
+						return r.unfit(i, row.At, row.Values[j].Text, at-before)
+					}
 					if row.Values[j].Kind != textrows.Null {
-						values[at] = row.Values[j].Text
+						values[at] = text
 					}
 				}
 				if err := appender.AppendRow(values...); err != nil {
@@ -336,18 +351,27 @@ func (r *textReader) fill(ctx context.Context, d *database) error {
 	})
 }
 
+// held returns the text of a value that DuckDB casts to the type of its column.
+func (r *textReader) held(column int, v *textrows.Value) (string, error) {
+	if n := r.columns[column].nested; n != nil && v.Kind == textrows.Nested {
+		return n.hold(v.Text)
+	}
+	return v.Text, nil
+}
+
 // cast returns the SQL that casts a column to its declared type. For a column without a declared type, it casts to
 // the type that can represent all of the column's values.
-func (r *textReader) cast(i int, declared, cast string) string {
-	column, kind := "c"+strconv.Itoa(i), declared
-	if kind == "" {
+func (r *textReader) cast(i int, cast string) string {
+	column, kind := "c"+strconv.Itoa(i), r.columns[i].declared
+	declared := kind != ""
+	if !declared {
 		kind = r.columns[i].found.Name()
 	}
 	switch upper := strings.ToUpper(kind); {
-	case declared != "" && upper == "DATE" && r.format.DateFormat != "":
+	case declared && upper == "DATE" && r.format.DateFormat != "":
 		try := map[string]string{"CAST": "", "TRY_CAST": "try_"}[cast]
 		return "CAST(" + try + "strptime(" + column + ", " + quote(r.format.DateFormat) + ") AS DATE)"
-	case declared != "" && r.format.Format != textrows.CSV && strings.ContainsAny(kind, "[("):
+	case declared && r.format.Format != textrows.CSV && strings.ContainsAny(kind, "[("):
 		if strings.HasPrefix(upper, "STRUCT") || strings.HasPrefix(upper, "MAP") || strings.HasSuffix(upper, "]") {
 			return cast + "(CAST(" + column + " AS JSON) AS " + kind + ")"
 		}
@@ -355,37 +379,16 @@ func (r *textReader) cast(i int, declared, cast string) string {
 	return cast + "(" + column + " AS " + kind + ")"
 }
 
-// exactly returns a pattern for the texts that a declared type can represent without a change. DuckDB would round
-// other texts. For types that need no pattern, exactly returns "".
-func exactly(kind string, format plan.TextOutput) string {
-	switch {
-	case integerKind.MatchString(kind):
-		return `[-+]?[0-9]+(\.0*)?`
-	case kind == "DATE" && format.DateFormat == "":
-		return `[0-9]{4}-[0-9]{2}-[0-9]{2}`
-	}
-	if m := decimalKind.FindStringSubmatch(kind); m != nil {
-		return `[-+]?[0-9]*(\.[0-9]{0,` + m[1] + `}0*)?`
-	}
-	return ""
-}
-
-var (
-	integerKind = regexp.MustCompile(`^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$`)
-	decimalKind = regexp.MustCompile(`^DECIMAL\([0-9]+,([0-9]+)\)$`)
-)
-
-// badValue returns a failure that names the first value that does not fit the declared type of its
-// column. columns are the columns of the result.
-func (r *textReader) badValue(ctx context.Context, d *database, declared map[string]string, columns []resultColumn) error {
-	for i, c := range r.columns {
-		kind := declared[strings.ToLower(c.name)]
-		if kind == "" {
+// badValue returns a failure that names the first value that does not fit the declared type of its column.
+func (r *textReader) badValue(ctx context.Context, d *database) error {
+	for i := range r.columns {
+		c := &r.columns[i]
+		if c.declared == "" {
 			continue
 		}
 		column := "c" + strconv.Itoa(i)
-		bad := r.cast(i, kind, "TRY_CAST") + " IS NULL"
-		if pattern := exactly(columns[i].kind, r.format); pattern != "" {
+		bad := r.cast(i, "TRY_CAST") + " IS NULL"
+		if pattern := exactly(&c.kind); pattern != "" && (c.kind.Name != "DATE" || r.format.DateFormat == "") {
 			bad = "(" + bad + " OR NOT regexp_full_match(" + column + ", " + quote(pattern) + "))"
 		}
 		var file int
@@ -393,16 +396,55 @@ func (r *textReader) badValue(ctx context.Context, d *database, declared map[str
 		err := d.conn.QueryRowContext(ctx, "SELECT file, place, left("+column+", 100) FROM "+textTable+" WHERE "+column+" IS NOT NULL AND "+
 			bad+" LIMIT 1").Scan(&file, &at, &value)
 		switch {
-		case errors.Is(err, sql.ErrNoRows):
-			continue
-		case err != nil:
+		case err == nil:
+			return r.unfit(file, at, value, i)
+		case !errors.Is(err, sql.ErrNoRows):
 			return sqlFailure(err)
 		}
-		advice := "declare columns: {" + c.name + ": VARCHAR}"
-		if r.format.Format == textrows.CSV {
-			advice = "add it to output.nulls, or " + advice
+		if c.nested != nil && r.format.Format == textrows.CSV {
+			if err := r.badNested(ctx, d, i); err != nil {
+				return err
+			}
 		}
-		return permanent(CodeInvalidOutput, "convert %.200s: %s: %q in column %s is not %s: %s", r.files[file].name, at, value, c.name, kind, advice)
 	}
 	return nil
+}
+
+// badNested does the work of badValue for the lists, structs and maps in CSV, which are in DuckDB's notation.
+func (r *textReader) badNested(ctx context.Context, d *database, i int) (err error) {
+	column, n := "c"+strconv.Itoa(i), r.columns[i].nested
+	rows, err := d.conn.QueryContext(ctx, "SELECT file, place, left("+column+", 100), CAST(to_json(CAST("+column+" AS "+textKind(n.Type)+")) AS VARCHAR) "+
+		"FROM "+textTable+" WHERE "+column+" IS NOT NULL")
+	if err != nil {
+		return sqlFailure(err)
+	}
+	defer func() {
+		if closeErr := rows.Close(); err == nil && closeErr != nil {
+			err = sqlFailure(closeErr)
+		}
+	}()
+	for rows.Next() {
+		var file int
+		var at, value, parts string
+		if err := rows.Scan(&file, &at, &value, &parts); err != nil {
+			return sqlFailure(err)
+		}
+		if _, err := n.hold(parts); err != nil {
+			return r.unfit(file, at, value, i)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return sqlFailure(err)
+	}
+	return nil
+}
+
+// unfit returns the failure for a value that does not fit the declared type of a column.
+func (r *textReader) unfit(file int, at, value string, column int) error {
+	c := &r.columns[column]
+	advice := "declare columns: {" + c.name + ": VARCHAR}"
+	if r.format.Format == textrows.CSV {
+		advice = "add it to output.nulls, or " + advice
+	}
+	return permanent(CodeInvalidOutput, "convert %.200s: %s: %.100q in column %s is not %s: %s", r.files[file].name, at, value, c.name, c.declared, advice)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/quality"
+	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
 // textAsset returns a fixture with an asset whose script writes text files that are converted to a table. columns are
@@ -106,6 +107,75 @@ func TestTextOutputRoundsNothing(t *testing.T) {
 		}
 		require.Contains(t, w.failed("a/x").Message, `convert a.csv: line 2: "`+c[1]+`" in column n `+c[2], c[0])
 	}
+}
+
+// Times and values in lists, structs and maps: either the type holds the text exactly, or the task fails.
+func TestTextOutputHoldsTimesAndNestedValuesExactly(t *testing.T) {
+	const refused = "refused"
+	for _, c := range [][4]string{
+		{"csv", "TIMESTAMP", "n\n2003-07-08 16:49:50+02:00", refused}, // DuckDB drops the offset
+		{"csv", "TIMESTAMP", "n\n2003-07-08 16:49:50-0030", refused},
+		{"csv", "TIMESTAMP", "n\n2003-07-08 16:49:50.123456789", refused},
+		{"csv", "TIMESTAMP", "n\n2003-07-08T16:49:50.1234560Z", "2003-07-08 16:49:50.123456"},
+		{"csv", "TIMESTAMP", "n\n2003-07-08 16:49:50+00", "2003-07-08 16:49:50"},
+		{"csv", "TIMESTAMP", "n\n2003/7/8 1:02", "2003-07-08 01:02:00"},
+		{"csv", "TIMESTAMP", "n\n2003-07-08", "2003-07-08 00:00:00"},
+		{"csv", "TIMESTAMP", "n\ninfinity", "infinity"},
+		{"csv", "TIMESTAMP_S", "n\n2003-07-08 16:49:50.7", refused},
+		{"csv", "TIMESTAMP_MS", "n\n2003-07-08 16:49:50.7001", refused},
+		{"csv", "TIMESTAMP_MS", "n\n2003-07-08 16:49:50.700", "2003-07-08 16:49:50.7"},
+		{"csv", "TIMESTAMP_NS", "n\n2003-07-08 16:49:50.1234567891", refused},
+		{"csv", "TIMESTAMP_NS", "n\n2003-07-08 16:49:50.123456789", "2003-07-08 16:49:50.123456789"},
+		{"csv", "TIMESTAMPTZ", "n\n2003-07-08 16:49:50.1234561+02", refused},
+		{"csv", "TIMESTAMPTZ", "n\n2003-07-08T16:49:50+02:00", "2003-07-08 14:49:50+00"},
+		{"csv", "TIMESTAMPTZ", "n\n2003-07-08 16:49:50 Europe/Paris", "2003-07-08 14:49:50+00"},
+		{"csv", "TIME", "n\n2003-07-08 16:49:50", refused},
+		{"csv", "TIME", "n\n16:49:50+02", refused},
+		{"csv", "TIME", "n\n16:49:50.1234567", refused},
+		{"csv", "TIME", "n\n16:49:50.5", "16:49:50.5"},
+		{"csv", "BIGINT[]", "n\n\"[1, 2.5]\"", refused},
+		{"csv", "BIGINT[]", "n\n\"[1, NULL, 2]\"", "[1, NULL, 2]"},
+		{"csv", "STRUCT(a DATE, b VARCHAR)", "n\n\"{'a': 2025-01-15 10:00:00, 'b': x}\"", refused},
+		{"csv", "STRUCT(a DATE, b VARCHAR)", "n\n\"{'a': 2025-01-15, 'b': 1.50}\"", "{'a': 2025-01-15, 'b': 1.50}"},
+		{"ndjson", "BIGINT[]", `{"n":[1.5]}`, refused},
+		{"ndjson", "BIGINT[]", `{"n":[true]}`, refused},
+		{"ndjson", "BIGINT[]", `{"n":[1,null,2.0,"3.0"]}`, "[1, NULL, 2, 3]"},
+		{"ndjson", "HUGEINT[]", `{"n":[12345678901234567890123]}`, "[12345678901234567890123]"},
+		{"ndjson", "DECIMAL(5,2)[]", `{"n":[1.239]}`, refused},
+		{"ndjson", "DECIMAL(38,20)[]", `{"n":[0.12345678901234567890]}`, "[0.12345678901234567890]"}, // a DOUBLE would change it
+		{"ndjson", "MAP(VARCHAR,BIGINT)", `{"n":{"a":1.5}}`, refused},
+		{"ndjson", "MAP(BIGINT,VARCHAR)", `{"n":{"1.5":"a"}}`, refused},
+		{"ndjson", "MAP(VARCHAR,BIGINT)", `{"n":{"b":1,"a":2}}`, "{b=1, a=2}"},
+		{"ndjson", "DATE[]", `{"n":["2025-01-15 10:00:00"]}`, refused},
+		{"ndjson", "STRUCT(\"a b\" STRUCT(c TIMESTAMP[]), d JSON)", `{"n":{"a b":{"c":["2025-01-15T10:00:00+02:00"]},"d":1.50}}`, refused},
+		{"ndjson", "STRUCT(\"a b\" STRUCT(c TIMESTAMP[]), d JSON)", `{"n":{"a b":{"c":["2025-01-15T10:00:00Z"]},"d":{"x":[1]}}}`, `{'a b': {'c': ['2025-01-15 10:00:00']}, 'd': '{"x":[1]}'}`},
+		{"ndjson", "VARCHAR[]", `{"n":["é",1.50,1e2,true,{"a":1}]}`, `[é, 1.50, 1e2, true, '{"a":1}']`},
+		{"ndjson", "DOUBLE[]", `{"n":[0.1,1e3,2]}`, "[0.1, 1000.0, 2.0]"},
+		{"ndjson", "BOOLEAN[]", `{"n":[true,false]}`, "[true, false]"},
+	} {
+		t.Run(c[1]+" "+c[2], func(t *testing.T) {
+			w := textAsset(t, "cat >$SERVO_OUTPUT/a."+c[0]+" <<'X'\n"+c[2]+"\nX", "n "+c[1], plan.TextOutput{Format: c[0]})
+			w.plan.Assets["a/x"].Checks[0].Params.Types = []quality.ColumnType{{Name: "n", Type: c[1]}}
+			w.plan.Assets["a/x"].Checks[0].Severity = quality.Warning
+			w.storePlan()
+			w.deliver("a/x")
+			end := w.control.last(t)
+			if c[3] != refused {
+				require.Nil(t, end.Error)
+				require.Equal(t, []string{c[3]}, w.rows(end, "CAST(n AS VARCHAR)"))
+				return
+			}
+			require.NotNil(t, end.Error)
+			require.Equal(t, worker.CodeInvalidOutput, end.Error.Code)
+			require.Contains(t, end.Error.Message, "in column n is not "+c[1]+": ")
+		})
+	}
+}
+
+// Python's logging writes times like this one. No time type of DuckDB holds the text.
+func TestTextOutputKeepsTimesWithCommas(t *testing.T) {
+	w := textAsset(t, `echo '{"t":"2003-07-08 16:49:45,896"}' >$SERVO_OUTPUT/a.ndjson`, "", plan.TextOutput{Format: "ndjson"})
+	require.Equal(t, []string{"2003-07-08 16:49:45,896|VARCHAR"}, w.rows(w.run("a/x"), "t, typeof(t)"))
 }
 
 func filesOf(w *fixture, end *contract.Finished) (names []string) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/query/render"
+	"github.com/servo-orchestration/servo/pkg/sqltext"
 )
 
 // MediaType is the media type of an Arrow IPC stream.
@@ -92,7 +93,7 @@ func schemaOf(columns []query.Column) *arrow.Schema {
 	}
 	fields := make([]arrow.Field, len(columns))
 	for i, name := range render.Distinct(names) {
-		fields[i] = arrow.Field{Name: name, Type: typeOf(query.ParseType(columns[i].Type)), Nullable: true}
+		fields[i] = arrow.Field{Name: name, Type: typeOf(sqltext.ParseType(columns[i].Type)), Nullable: true}
 	}
 	return arrow.NewSchema(fields, nil)
 }
@@ -117,7 +118,7 @@ var scalars = map[string]arrow.DataType{
 }
 
 // typeOf returns the Arrow type of a column.
-func typeOf(t query.Type) arrow.DataType {
+func typeOf(t sqltext.Type) arrow.DataType {
 	switch {
 	case t.Name == "LIST" && len(t.Parts) == 1:
 		return arrow.ListOf(typeOf(t.Parts[0]))

@@ -24,8 +24,8 @@ func EstimateBackfill(s *state.State, p *PlannedBackfill, limits estimate.Limits
 	return estimate.Of(p.estimated(), past, limits), nil
 }
 
-// estimated returns the tasks of all chunks. A node begins each chunk and another one ends it, so that as many chunks
-// run at once as the backfill allows. A further node separates two stages.
+// estimated returns the tasks of all chunks. Before and after the tasks of each chunk is a node, so that at most as
+// many chunks run at once as the backfill allows. Another node is before each stage.
 func (p *PlannedBackfill) estimated() (tasks []estimate.Task) {
 	node := func(after []int) int {
 		tasks = append(tasks, estimate.Task{Node: true, After: after})

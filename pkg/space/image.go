@@ -70,8 +70,8 @@ type Image struct {
 	Latest bool
 	// Undeclared is the number of values that the mapping yields but that the upstream asset does not declare.
 	Undeclared int
-	// OnlyUndeclared means that the upstream asset declares no value that the mapping yields for one of its dimensions.
-	// So the partition can never read a partition.
+	// OnlyUndeclared means that, for one of its dimensions, the upstream asset declares none of the values that the
+	// mapping yields. So no partition that the reader's partition could read will ever exist.
 	OnlyUndeclared bool
 }
 

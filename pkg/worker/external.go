@@ -30,7 +30,8 @@ var fileNames = map[string]string{
 var allowedFunctions = []string{"read_xlsx", "excel_text", "text"}
 
 // deniedWords are functions that reveal secrets. For example, the log of DuckDB contains the headers of requests.
-// [sqltext.FindForbidden] finds the functions that no query may call, such as query(), which hides names.
+// [sqltext.FindForbidden] finds the functions that no query may call, such as query(), whose argument can hide the
+// names of other functions.
 var deniedWords = []string{"duckdb_logs", "duckdb_logs_parsed", "duckdb_secrets", "which_secret"}
 
 var (

@@ -96,8 +96,9 @@ func (p *Parser) aggregateNames(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// mixings returns the expressions of a query that may mix partitions, in the order of their offsets. If a defect of the
-// examination ends it, the query counts as one that may mix partitions, and commands about other assets continue.
+// mixings returns the expressions of a query that may mix partitions, in the order of their offsets. If the
+// examination panics, because of a defect, mixings reports that the query may mix partitions, so that commands about
+// other assets continue.
 func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[string]bool) (found []project.Mixing) {
 	defer func() {
 		if defect := recover(); defect != nil {

@@ -205,7 +205,7 @@ func (s *separation) isSeries(call map[string]any) bool {
 	step, ok := hours(args[2])
 	period := map[string]int64{"day": dayHours, "hour": 1}[s.dimension.Unit]
 	if !ok || step <= 0 || period == 0 || period%step != 0 || s.local && (step > 1 || !s.dimension.WholeHours) {
-		return false // in other time zones, a day may have 23 or 25 hours
+		return false // in time zones other than UTC, a day may have 23 or 25 hours
 	}
 	end, before := object(args[1]), int64(0)
 	if children := array(end["children"]); end["function_name"] == "-" && len(children) == 2 {
@@ -363,8 +363,8 @@ func (s *separation) anyIn(ids map[string]bool, same classes, class string) bool
 // isMerged reports whether an id is a column that USING merges.
 func isMerged(id string) bool { return strings.HasPrefix(id, ".") }
 
-// allIn reports whether ids contains a class, apart from merged columns. In other time zones, the type of an instant
-// matters, so a merged column is an instant only if the columns that it merges are.
+// allIn reports whether ids contains a class, apart from merged columns. In time zones other than UTC, the type of an
+// instant matters, so a merged column is an instant only if the columns that it merges are instants.
 func allIn(ids map[string]bool, same classes, class string) bool {
 	for id := range same {
 		if same.of(id) == class && !isMerged(id) && !ids[id] {

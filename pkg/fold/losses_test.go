@@ -61,7 +61,7 @@ func TestInfrastructureLossesGrantAttempts(t *testing.T) {
 	} {
 		t.Run(code, func(t *testing.T) {
 			w := foldtest.New(t)
-			run := w.Run(foldtest.Task("a")) // its retry policy allows one attempt
+			run := w.Run(foldtest.Task("a")) // the retry policy of the task allows one attempt
 			for n := int32(1); n <= fold.MaxGrantedAttempts; n++ {
 				lose(w, run)
 				task := w.Task(run, "a")

@@ -185,7 +185,7 @@ type garbageOf int
 
 const (
 	nothing  garbageOf = iota
-	onlyLost           // files of executions that its marker does not name
+	onlyLost           // files of executions that the commit marker does not name
 	wholly
 )
 

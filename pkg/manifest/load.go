@@ -246,7 +246,7 @@ func (s *Store) LoadAsOf(ctx context.Context, t time.Time) (*Manifest, error) {
 		case boundaryErr != nil:
 			return nil, boundaryErr
 		case err != nil || after != before:
-			continue // collected in between: List may have missed a pin between its two listings
+			continue // revisions were collected: List may have missed a pin between its two listings
 		case m == nil:
 			return nil, fmt.Errorf("load manifest of %s as of %s: %w", s.domain, event.At(t), ErrAbsent)
 		}

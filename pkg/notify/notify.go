@@ -139,7 +139,7 @@ func post(ctx context.Context, c *release.Channel, to string, header http.Header
 	request.Header.Set("User-Agent", "servo")
 	answer, err := client(c.AllowPrivate).Do(request)
 	if failure := (*url.Error)(nil); errors.As(err, &failure) {
-		err = failure.Err // failure itself contains the URL
+		err = failure.Err // the message of failure contains the URL
 	}
 	if err != nil {
 		return err
@@ -217,7 +217,7 @@ func (s *Sender) file(c *release.FileChannel, m *Message) (err error) {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return errors.Join(err, fmt.Errorf("append to %s: it is not a regular file: choose another path", c.Path))
 	}
-	if _, err := f.Write(append(body, '\n')); err != nil { // a single write: lines of two processes do not mix
+	if _, err := f.Write(append(body, '\n')); err != nil { // a single write, so that lines of several processes do not mix
 		return fmt.Errorf("append to %s: %w", c.Path, err)
 	}
 	return nil

@@ -350,6 +350,7 @@ func taskDef(a *Asset, taskKey, partitionKey string) event.TaskDef {
 		def.RetryUserErrors = a.Retries.UserErrors
 		def.RetryOn = a.Retries.On
 	}
-	def.RetryNever = a.Retries.Never // applies even if max_attempts is 1: losses to infrastructure grant attempts
+	// Never applies even if max_attempts is 1, because losses to infrastructure grant further attempts.
+	def.RetryNever = a.Retries.Never
 	return def
 }

@@ -191,7 +191,7 @@ func (l *loader) linkPublish() {
 		p := a.publish
 		switch {
 		case p != nil && !l.published && l.unreadable[ConfigFile]:
-			continue // the problem of servo.yaml may be in its places
+			continue // the problem may be in publish of servo.yaml
 		case p != nil && !l.published:
 			l.report(p.at, "add publish: {folder: ./published} to "+ConfigFile+", or remove it", "%s names no place where outputs are published", ConfigFile)
 			continue

@@ -14,7 +14,7 @@ import (
 // These events prove a deployment:
 //
 //   - a definition of schedules, which names the id of the deployment that its writer saw as the current one;
-//   - a run, a refused request or a later deployment, which names the release;
+//   - a run, a refused request, a command to forget assets or a later deployment, which names the release;
 //   - a command about an alert rule, and an event about a deadline: only a deployment can have defined the rule or the
 //     deadline.
 //

@@ -18,8 +18,9 @@ func (s *Stamp) add(m *state.Meta) {
 	s.Seq = max(s.Seq, m.Seq)
 }
 
-// StampOf returns the stamp of the rows by which the statuses of an asset's partitions are evaluated, apart from the
-// keys of key sets and from the rows of other assets: its partitions, their marks, and the accepted codes.
+// StampOf returns the stamp of an asset's own rows that determine the statuses of its partitions: the partitions,
+// their marks, the accepted codes, and the row of a forgotten asset. The statuses also depend on the keys of key sets
+// and on the rows of other assets.
 func (s *Snapshot) StampOf(asset string) Stamp {
 	stamp := Stamp{History: s.History.indexes[partitionsTable].Key}
 	s.State.Partitions.Ascend(state.Key2{A: asset}, func(row *state.Partition) bool {

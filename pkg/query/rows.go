@@ -141,7 +141,7 @@ func (r *Rows) measure() (ok bool, err error) {
 	return ok, nil
 }
 
-// Collect reads all rows and closes the result. More than limit rows are an error.
+// Collect reads all rows and closes the result. It returns an error if the result has more rows than limit.
 func (r *Rows) Collect(limit int) ([][]any, error) {
 	var rows [][]any
 	for row, err := range r.All() {

@@ -29,8 +29,8 @@ func (r *Redactor) Add(values ...string) {
 	}
 }
 
-// Mask returns a mask that hides the added values and the values in more. It returns nil if no value was added and
-// more is empty.
+// Mask returns a mask that hides the added values and the values in the parameter more. It returns nil if no value
+// was added and more is empty.
 func (r *Redactor) Mask(more ...string) *Mask {
 	r.mu.Lock()
 	defer r.mu.Unlock()

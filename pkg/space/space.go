@@ -257,7 +257,7 @@ func (s *Space) Key(values ...string) string {
 func needsEscape(r rune) bool { return r < 0x20 || r > 0x7e || r == '"' || r == '\\' }
 
 // Expected returns the keys of all declared partitions that should be materialized by now. It returns an error if
-// there are more than limit.
+// there are more keys than limit.
 func (c Calendar) Expected(s *Space, limit int) ([]string, error) {
 	return c.product(s, limit, c.expectedValues)
 }
@@ -327,7 +327,7 @@ func jsonOf(text string) string {
 }
 
 // Declared returns the keys of all declared partitions whose periods have begun. It returns an error if there are
-// more than limit.
+// more keys than limit.
 func (c Calendar) Declared(s *Space, limit int) ([]string, error) {
 	return c.product(s, limit, c.declaredValues)
 }

@@ -39,8 +39,8 @@ func inName(sql string, i int) bool {
 	return c == '_' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
 }
 
-// upTo returns the length of text up to the end of the first mark whose position is at least from. If no such mark
-// exists, it returns the length of text.
+// upTo returns the length of text up to the end of the first mark whose position is at least the parameter from. If
+// no such mark exists, it returns the length of text.
 func upTo(text string, from int, mark string) int {
 	if at := strings.Index(text[from:], mark); at >= 0 {
 		return from + at + len(mark)

@@ -114,7 +114,7 @@ type NotificationState string
 
 // States of notifications. The last two are final.
 const (
-	NotificationCounting      NotificationState = "COUNTING"      // counts transitions until NextAt
+	NotificationCounting      NotificationState = "COUNTING"      // the notification counts transitions until NextAt
 	NotificationPending       NotificationState = "PENDING"       // to be sent
 	NotificationWaiting       NotificationState = "WAITING"       // a retry is due at NextAt
 	NotificationSent          NotificationState = "SENT"          //

@@ -23,10 +23,11 @@ func (h rowCache) add(id string, rows *state.Rows) {
 	}
 }
 
-// dropOverwritten drops from the inline deltas of next every row that its newest delta overwrites, and returns the
-// row cache of next. Every reader of these deltas also reads the newest one, so no reader misses the dropped rows.
-// The row of a run changes with each of its tasks, and each task's row changes several times, so most inline rows of
-// a run would be outdated. Because they are dropped, inline deltas need to be written to files only a third as often.
+// dropOverwritten drops from the inline deltas of the manifest next every row that the newest delta of this manifest
+// overwrites, and returns the row cache of the manifest. Every reader of these deltas also reads the newest one, so
+// no reader misses the dropped rows. The row of a run changes with each of its tasks, and each task's row changes
+// several times, so most inline rows of a run would be outdated. Because they are dropped, inline deltas need to be
+// written to files only a third as often.
 func (t *Tiers) dropOverwritten(next *manifest.Manifest, c *Change) (rowCache, error) {
 	cached := rowCache{}
 	for i := range next.L0 {
@@ -60,8 +61,8 @@ func (t *Tiers) rowsOf(id string) *state.Rows {
 	return nil
 }
 
-// without removes from a delta the rows that others overwrite, and returns the remaining rows. If all rows are
-// overwritten, it keeps them all, because the delta records that its revision existed.
+// without removes from a delta the rows whose keys also occur in others, and returns the remaining rows. If all rows
+// are overwritten, it keeps them all, because the delta records that its revision existed.
 func (cfg *Config) without(d *manifest.Delta, rows, others *state.Rows) (*state.Rows, error) {
 	kept := rows.Without(others)
 	if n := kept.Len(); n == rows.Len() || n == 0 {

@@ -177,7 +177,8 @@ func (t *Tiers) Include(next *manifest.Manifest, c *Change) (err error) {
 	return err
 }
 
-// Advance makes next the current manifest. next must include the change c, and must have been published.
+// Advance makes the manifest next the current one. This manifest must include the change c, and must have been
+// published.
 func (t *Tiers) Advance(next *manifest.Manifest, c *Change) { t.manifest, t.cached = next, c.cached }
 
 // Oldest returns the least id of files that this process has created and may still publish. It is the parameter id,

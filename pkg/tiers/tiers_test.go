@@ -88,7 +88,7 @@ func TestBaseReplacesLostDelta(t *testing.T) {
 // A manifest must not reach the maximum number of deltas, because then no delta could be added. The test fails if
 // baseDue does not count the deltas.
 func TestTooManyDeltasMakeABase(t *testing.T) {
-	f := newFixture(t, tiers.Options{MaxInline: 1 << 30}) // so no other rule merges the deltas
+	f := newFixture(t, tiers.Options{MaxInline: 1 << 30}) // with this limit, no other rule merges the deltas
 	run := f.run(foldtest.Task("a"))
 	for range 1031 {
 		f.fold(f.Beat(run, "a", 1))

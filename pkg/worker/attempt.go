@@ -408,8 +408,8 @@ func (a *attempt) folder(name string) (string, error) {
 	return path, nil
 }
 
-// saveLog stores the task's log in the background, unless the log is short. wait waits until the log is stored. A log
-// that cannot be stored does not fail the task.
+// saveLog stores the task's log in the background, unless the log is short. The function wait waits until the log is
+// stored. A log that cannot be stored does not fail the task.
 func (a *attempt) saveLog(err error) (wait func()) {
 	a.parts.end()
 	// The log may omit its middle, and so cut a secret in two. Therefore, each stream was masked as it arrived. This

@@ -57,6 +57,6 @@ func (c *cache[V]) put(key string, value V, bytes int64) {
 }
 
 func entryOf[V any](element *list.Element) cached[V] {
-	entry, _ := element.Value.(cached[V]) // only put adds elements
+	entry, _ := element.Value.(cached[V]) // put adds only values of this type
 	return entry
 }

@@ -63,8 +63,8 @@ type checkRun struct {
 }
 
 // audit runs the checks of a phase and adds their results to the results of the attempt. It returns an error if the
-// results fail the task. If the parameter only is nil, audit runs all checks of the phase; otherwise, it runs just
-// the checks that only names.
+// results fail the task. The checks to run are those whose names are in the parameter only. If it is nil, audit runs
+// all checks of the phase.
 func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string) error {
 	before, final := len(a.checkResults), map[string]bool{}
 	if err := a.runChecks(ctx, t, phase, inputs, made, only, final); err != nil {

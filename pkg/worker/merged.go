@@ -349,7 +349,7 @@ func (s *mergedSet) only(keep func(*merged.File) bool) *mergedSet {
 }
 
 // loadMerged loads the descriptions of the merged files that may contain some of the outputs. It caches the
-// descriptions in known.
+// descriptions in the parameter known.
 func loadMerged(ctx context.Context, store blob.Store, prefix string, read []merged.Candidate, known *cache[*merged.File]) (*mergedSet, error) {
 	index, _, _, err := merged.Load(ctx, store, prefix)
 	if err != nil {

@@ -86,7 +86,7 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 	}
 	j := w.join(trace.Within(r.Context(), env.Traceparent, env.Tracestate), env)
 	if j == nil {
-		rw.WriteHeader(http.StatusInternalServerError) // not 503: a queue would slow down all its deliveries
+		rw.WriteHeader(http.StatusInternalServerError) // not 503, because a queue would then slow down all its deliveries
 		return
 	}
 	end := w.await(r.Context(), j)

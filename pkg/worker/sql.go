@@ -52,7 +52,7 @@ func openDatabase(ctx context.Context, dir, memoryLimit string, threads int) (*d
 		"SET autoload_known_extensions = false",
 		"SET TimeZone = 'UTC'",
 		"SET errors_as_json = true",
-		"SET parquet_metadata_cache = true", // otherwise describe and copyTo would each read the footers
+		"SET parquet_metadata_cache = true", // so that describe and copyTo do not both read the footers
 		profiling,
 	}
 	settings = append(settings, "SET memory_limit = "+quote(memoryLimit), "SET threads = "+strconv.Itoa(threads))

@@ -231,7 +231,7 @@ func (c *Cluster) Metrics(service, metric string) []string {
 }
 
 // Eventually calls the function holds repeatedly until it returns true. The test fails if this takes more than a
-// minute. what describes the condition.
+// minute. The parameter what describes the condition.
 func (c *Cluster) Eventually(what string, holds func() bool) {
 	c.T.Helper()
 	const within, every = time.Minute, 10 * time.Millisecond

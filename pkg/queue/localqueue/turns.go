@@ -9,13 +9,13 @@ import (
 //
 //  1. A task of a greater priority goes before all tasks of smaller priorities.
 //  2. Among groups whose first tasks have equal priorities, the group with the fewest deliveries in flight is next.
-//     Among groups with equally many, the group that has waited longest since its last turn is next. So a group with
-//     a thousand tasks does not delay a group with one task, and groups whose tasks take equally long get equal
-//     shares of the lane.
+//     Among groups with equally many deliveries in flight, the group that has waited longest since its last turn is
+//     next. So a group with a thousand tasks does not delay a group with one task, and groups whose tasks take equally
+//     long get equal shares of the lane.
 //  3. In a group, older tasks go first.
 //
-// A new group gets its first turn after each group that is already waiting has had one turn, but before the next turn
-// of the group that had the last turn. So new groups cannot delay a waiting group forever.
+// In rule 2, a new group comes after all groups that are already waiting, except the group that had the last turn: this
+// group comes after the new one. So new groups cannot delay a waiting group forever.
 type turns struct {
 	groups map[string]*group
 	heads  heads  // the groups with due tasks

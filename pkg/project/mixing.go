@@ -116,6 +116,7 @@ const (
 	columnUnknown   columnOrigin = iota
 	columnAbsent                 // the output has no such column
 	columnPartition              // the column contains the partition of the row
+	columnRetyped                // it contains the partition, but perhaps in another type
 )
 
 // query returns the description of the query of an asset that sets batch.
@@ -179,13 +180,18 @@ func (c *partitionColumns) table(upstream, reader *declared, dimension string) B
 				Why:    fmt.Sprintf("several partitions of a batch read the same partitions of %s (%s)", upstream.Key, m),
 				Advice: "filter the rows of each partition, for example by a join with unnest(getvariable('" + dimension + "_keys'))",
 			}
-		case c.origin(upstream, d.Name) != columnPartition:
+		case c.origin(upstream, d.Name) < columnPartition:
 			why := fmt.Sprintf("%s may have a column %s of its own, with other values than the partition", upstream.Key, d.Name)
-			advice := "declare its columns under `columns`, or compute " + d.Name + " from getvariable('" + d.Name + "') in its query"
+			advice := "declare its columns under `columns`, or compute " + d.Name + " from getvariable('" + d.Name + "') in its query, before any *"
 			if upstream.NoPartitionColumns {
 				why, advice = fmt.Sprintf("%s does not offer its partition as a column", upstream.Key), "remove partition_columns: false"
 			}
 			return BatchTable{Why: why, Advice: advice}
+		case op.Op == space.Coarsen && d.SQLType() == "TIMESTAMPTZ" && d.Zone() != "UTC" && c.origin(upstream, d.Name) == columnRetyped:
+			return BatchTable{
+				Why:    fmt.Sprintf("the column %s of %s may have another type than TIMESTAMPTZ", d.Name, upstream.Key),
+				Advice: "cast it to TIMESTAMPTZ in the query of " + upstream.Key.String(),
+			}
 		}
 		t = BatchTable{Column: d.Name, Finer: op.Op == space.Coarsen, Type: d.SQLType()}
 	}
@@ -218,11 +224,16 @@ func (c *partitionColumns) find(a *declared, column, dimension string) columnOri
 		return columnUnknown
 	}
 	o, named := a.output.Named[column]
+	isDate := a.Partitions.Dimension(dimension).SQLType() == "DATE"
 	switch {
 	case a.Work.SQL != "" && a.Work.Batch && column == dimension:
 		return columnPartition // the worker rejects rows with other values
 	case a.Work.SQL == "" || !named && !a.output.Complete:
 		return c.declaredAbsent(a, column)
+	case o.Change == Hidden || o.Change == Rewritten && !isDate:
+		return columnUnknown
+	case named && o.Variable == dimension && o.Change == Retyped:
+		return columnRetyped
 	case named && o.Variable == dimension:
 		return columnPartition
 	case named && len(o.Columns) == 0:
@@ -232,7 +243,11 @@ func (c *partitionColumns) find(a *declared, column, dimension string) columnOri
 			o.Columns = append(o.Columns, Column{Ref: ref, Name: column})
 		}
 	}
-	return c.common(a, o.Columns, dimension, named)
+	found := c.common(a, o.Columns, dimension, named)
+	if found == columnPartition && o.Change == Retyped {
+		return columnRetyped
+	}
+	return found
 }
 
 // declaredAbsent returns columnAbsent if the asset declares its columns and the column is not among them. Otherwise,
@@ -277,7 +292,7 @@ func (c *partitionColumns) upstream(a, upstream *declared, column, dimension str
 	if column == dimension && upstream.Partitions.Dimension(dimension) != nil {
 		found = c.origin(upstream, dimension)
 	}
-	if op, ok := m.Of(dimension); found == columnPartition && (!ok || op.Op != space.Identity || op.Dimension != dimension) {
+	if op, ok := m.Of(dimension); found >= columnPartition && (!ok || op.Op != space.Identity || op.Dimension != dimension) {
 		return columnUnknown // the column contains the partition of the upstream asset, which may differ from that of the reader
 	}
 	return found

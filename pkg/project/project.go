@@ -161,7 +161,19 @@ type Output struct {
 type Origin struct {
 	Variable string
 	Columns  []Column
+	Change   Change
 }
+
+// Change says how the values of a column may differ from their origin.
+type Change int
+
+// The changes, from the smallest to the greatest.
+const (
+	Unchanged Change = iota
+	Retyped          // the values are equal, but may have another type
+	Rewritten        // a conversion may have changed the values, for example an hour to a date
+	Hidden           // another column with the same name may come first
+)
 
 // Lookback is an expression that needs rows of days before the partition. An example is a filter that every row must
 // satisfy: day >= getvariable('date') - 7.

@@ -18,6 +18,9 @@ type columns struct {
 	open bool
 	// list holds the columns in order, if all of them are known.
 	list []value
+	// unlisted has an item for each part of a SELECT list that may return columns with other names than those in named.
+	// The item contains the names that this part cannot return.
+	unlisted []map[string]bool
 }
 
 // find returns a column. It returns false if the table has no such column.
@@ -36,11 +39,31 @@ func (c *columns) find(name string) (value, bool) {
 	return v, len(c.rest) > 0
 }
 
+// put adds the next column of a SELECT list. If an earlier column has the same name, readers get the earlier one.
+func (c *columns) put(name string, v value) {
+	name = strings.ToLower(name)
+	if _, ok := c.named[name]; ok {
+		return
+	}
+	if c.mayHave(name) {
+		v = v.changed(project.Hidden)
+	}
+	c.set(name, v)
+}
+
+// mayHave reports whether one of the columns with unknown names may have a name.
+func (c *columns) mayHave(name string) bool {
+	return slices.ContainsFunc(c.unlisted, func(others map[string]bool) bool { return !others[name] })
+}
+
 // set sets the value of a named column. If two different columns have the same name, the value is unknown.
 func (c *columns) set(name string, v value) {
 	name = strings.ToLower(name)
-	if old, ok := c.named[name]; ok && !old.equal(v) {
-		v = value{}
+	if old, ok := c.named[name]; ok {
+		if !old.equal(v) {
+			v = value{}
+		}
+		v = v.changed(old.change)
 	}
 	if c.named == nil {
 		c.named = map[string]value{}
@@ -83,7 +106,7 @@ func (c *columns) output() project.Output {
 	for name, v := range c.named {
 		var origin project.Origin
 		if v.exact() {
-			origin = project.Origin{Variable: v.variable, Columns: v.columns}
+			origin = project.Origin{Variable: v.variable, Columns: v.columns, Change: v.change}
 		}
 		output.Named[name] = origin
 	}
@@ -161,17 +184,33 @@ func (f *from) find(names []string) value {
 
 // day returns the value that a filter requires for a column.
 func (f *from) day(names []string) (value, bool) {
+	table, column, ok := f.qualified(names)
 	for _, d := range f.days {
-		n := min(len(names), len(d.names))
-		if n == 0 {
-			continue
-		}
-		same := func(a, b string) bool { return strings.EqualFold(a, b) }
-		if slices.EqualFunc(names[len(names)-n:], d.names[len(d.names)-n:], same) {
+		of, filtered, also := f.qualified(d.names)
+		// If a name without a table is not ambiguous, it refers to the only column with this name.
+		if ok && also && strings.EqualFold(column, filtered) && (table == "" || of == "" || strings.EqualFold(table, of)) {
 			return d.value, true
 		}
 	}
 	return value{}, false
+}
+
+// qualified splits the names of a column reference into the table, which may be "", and the column. It returns false
+// for a field of a struct and for a column of an outer query.
+func (f *from) qualified(names []string) (table, column string, ok bool) {
+	isTable := func(name string) bool {
+		return slices.ContainsFunc(f.relations, func(r relation) bool { return strings.EqualFold(r.alias, name) })
+	}
+	switch n := len(names); n {
+	case 0:
+		return "", "", false
+	case 1:
+		return "", names[0], true
+	case 2:
+		return names[0], names[1], isTable(names[0])
+	default:
+		return names[n-2], names[n-1], isTable(names[n-2]) && !isTable(names[0])
+	}
 }
 
 // expressionDay returns the value that a filter requires for an expression.
@@ -194,10 +233,10 @@ func canonical(v any) string {
 	if err != nil {
 		return "" // cannot happen: v was decoded from JSON
 	}
-	return strings.ToLower(string(text))
+	return string(text)
 }
 
-// unplaced returns a copy of a syntax tree without positions and aliases.
+// unplaced returns a copy of a syntax tree without positions and aliases. The names of columns are in lower case.
 func unplaced(v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -212,6 +251,9 @@ func unplaced(v any) any {
 			if key != "query_location" && key != "alias" {
 				node[key] = unplaced(child)
 			}
+		}
+		for i, name := range array(node["column_names"]) {
+			array(node["column_names"])[i] = strings.ToLower(word(name))
 		}
 		return node
 	}
@@ -254,7 +296,7 @@ func (f *from) setDays(filter any) {
 		for _, side := range [][2]any{{n["left"], n["right"]}, {n["right"], n["left"]}} {
 			if v := f.value(side[1]); v.variable != "" && v.exact() {
 				// side[0] keeps its casts, because seen::DATE may have another value than seen.
-				f.days = append(f.days, day{columnNames(object(side[0])), canonical(side[0]), v})
+				f.days = append(f.days, day{columnNames(object(side[0])), canonical(side[0]), v.changed(project.Retyped)})
 			}
 		}
 	}
@@ -305,55 +347,92 @@ func resultColumns(n map[string]any, with *tables, outer *from) *columns {
 		return &columns{open: true}
 	}
 	f := fromClause(n, withTables(n, with), outer)
-	result, explicit, stars := &columns{}, &columns{}, false
+	result, known := &columns{}, true
 	for _, v := range array(n["select_list"]) {
 		item := object(v)
 		if item["type"] == "STAR" {
-			stars = true
-			f.star(item, result, explicit)
+			known = false
+			f.star(item, result)
 			continue
 		}
 		value := f.value(item)
 		result.list = append(result.list, value)
-		alias := word(item["alias"])
-		if names := columnNames(uncast(item)); alias == "" && len(names) > 0 {
-			alias = names[len(names)-1]
+		if name := itemName(item); name != "" {
+			result.put(name, value)
 		}
-		if alias != "" {
-			explicit.set(alias, value)
+		if namesOthers(item) {
+			known, result.open = false, true
+			result.unlisted = append(result.unlisted, nil)
 		}
 	}
-	for name, v := range explicit.named { // an explicit column hides a column of * with the same name
-		delete(result.named, name)
-		result.set(name, v)
-	}
-	if stars {
+	if !known {
 		result.list = nil
 	}
 	return result
 }
 
-// star adds the columns of a * to result, and the columns of its REPLACE list to explicit.
-func (f *from) star(item map[string]any, result, explicit *columns) {
-	name := word(item["relation_name"])
-	for _, r := range f.relations {
-		if name == "" || strings.EqualFold(name, r.alias) {
-			result.add(r.columns)
-		}
+// namesOthers reports whether an item of a SELECT list may return columns whose names are those of other columns or of
+// the fields of a struct.
+func namesOthers(item map[string]any) (found bool) {
+	children := array(item["children"])
+	name := word(item["function_name"])
+	if (name == "unnest" || name == "unlist") && (len(children) != 1 || !isList(children[0])) {
+		return true
 	}
-	for _, d := range f.days {
-		if len(d.names) == 0 {
-			continue
-		}
-		own := len(d.names) == 1 || len(f.relations) == 1 // the name cannot refer to a column of another table
-		if own || strings.EqualFold(name, d.names[len(d.names)-2]) {
-			delete(result.named, strings.ToLower(d.names[len(d.names)-1]))
-			result.set(d.names[len(d.names)-1], d.value)
-		}
+	contains(item, func(n map[string]any) {
+		found = found || n["type"] == "STAR" && n["columns"] == true || n["type"] == "POSITIONAL_REFERENCE"
+	})
+	return found
+}
+
+// isList reports whether the value of an expression is certainly a list.
+func isList(v any) bool {
+	n := object(v)
+	return typeName(n) == "LIST" || slices.Contains(listFunctions, word(n["function_name"]))
+}
+
+// listFunctions are functions that return a list. The argument of unnest may also be a struct.
+var listFunctions = []string{
+	"generate_series", "getvariable", "list_distinct", "list_sort", "list_value", "range", "regexp_extract_all", "split", "str_split", "string_split",
+	"string_to_array",
+}
+
+// star adds the columns of a * to result.
+func (f *from) star(item map[string]any, result *columns) {
+	name, excluded := word(item["relation_name"]), map[string]bool{}
+	for _, v := range array(item["exclude_list"]) {
+		excluded[strings.ToLower(lastWord(v))] = true
 	}
 	for _, e := range array(item["replace_list"]) {
-		explicit.set(word(object(e)["key"]), f.value(object(e)["value"]))
+		result.put(word(object(e)["key"]), f.value(object(e)["value"]))
+	}
+	for _, d := range f.days {
+		table, column, ok := f.qualified(d.names)
+		own := table == "" || len(f.relations) == 1 // the name cannot refer to a column of another table
+		if ok && !excluded[strings.ToLower(column)] && (own || strings.EqualFold(name, table)) {
+			result.put(column, d.value)
+		}
 	}
 	computed, _ := item["columns"].(bool)
-	result.open = result.open || computed || item["expr"] != nil || len(array(item["rename_list"])) > 0
+	open := computed || item["expr"] != nil || len(array(item["rename_list"])) > 0
+	found := false
+	for _, r := range f.relations {
+		if name != "" && !strings.EqualFold(name, r.alias) {
+			continue
+		}
+		found = true
+		for column, v := range r.columns.named {
+			if !excluded[column] {
+				result.put(column, v)
+			}
+		}
+		result.add(&columns{rest: r.columns.rest, open: r.columns.open})
+		if r.columns.open || len(r.columns.rest) > 0 {
+			result.unlisted = append(result.unlisted, excluded)
+		}
+	}
+	if open || !found { // without a table, the * returns the fields of a struct
+		result.open = true
+		result.unlisted = append(result.unlisted, nil)
+	}
 }

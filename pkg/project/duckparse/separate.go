@@ -112,7 +112,9 @@ func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[str
 		node := object(statement["node"])
 		result := s.rows(node, nil, nil)
 		advice := "compute it from the partition column of an input only"
-		if s.local {
+		if s.hidden(node) {
+			advice = "another column may have this name, too, and the first one counts: write it before * and before functions that return several columns"
+		} else if s.local {
 			advice = "queries compute in UTC: compute it with (instant::TIMESTAMPTZ AT TIME ZONE '" + dimension.Zone + "')::DATE"
 		}
 		if name := strings.ToLower(dimension.Name); len(s.found) == 0 && !result.fixed && !result.keys[name] {
@@ -129,6 +131,20 @@ func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[str
 	}
 	slices.SortFunc(found, func(a, b project.Mixing) int { return cmp.Compare(a.Offset, b.Offset) })
 	return found
+}
+
+// hidden reports whether the result has a column with the name of the dimension, but an earlier part of the SELECT list
+// may have returned another one.
+func (s *separation) hidden(node map[string]any) bool {
+	earlier := false
+	for _, v := range array(node["select_list"]) {
+		item := object(v)
+		if earlier && itemName(item) == strings.ToLower(s.dimension.Name) {
+			return true
+		}
+		earlier = earlier || item["type"] == "STAR" || namesOthers(item)
+	}
+	return false
 }
 
 // resultPlace returns the node of a query that computes a column. If there is none, it returns the node of the query.
@@ -309,7 +325,7 @@ func itemName(item map[string]any) string {
 	if alias := word(item["alias"]); alias != "" {
 		return strings.ToLower(alias)
 	}
-	if names := columnNames(uncast(item)); len(names) > 0 {
+	if names := columnNames(item); len(names) > 0 {
 		return strings.ToLower(names[len(names)-1])
 	}
 	return ""
@@ -318,11 +334,11 @@ func itemName(item map[string]any) string {
 // output describes the columns of a SELECT.
 func (s *separation) output(f *frame, items []any) *rows {
 	r := &rows{fixed: f.fixed, keys: map[string]bool{}, times: map[string]bool{}, list: []string{}}
-	taken := map[string]bool{}
+	taken, names := map[string]bool{}, columns{}
 	for _, v := range items {
 		item := object(v)
 		if item["type"] == "STAR" {
-			f.star(item, r, taken)
+			f.star(item, r, taken, &names)
 			s.expression(f, item)
 			r.list = nil
 			continue
@@ -338,6 +354,11 @@ func (s *separation) output(f *frame, items []any) *rows {
 		}
 		if taken[name] && name != "" { // if two columns have the same name, readers get only one of them
 			key, instant = key && r.keys[name], instant && r.times[name]
+		} else if names.mayHave(name) {
+			key, instant = false, false
+		}
+		if namesOthers(item) {
+			names.unlisted, r.list = append(names.unlisted, nil), nil
 		}
 		r.keys[name], r.times[name], taken[name] = key, instant, true
 		if r.list != nil {

@@ -2,6 +2,7 @@ package duckparse
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -78,13 +79,18 @@ func (f *frame) column(names []string) string {
 	return "?." + column
 }
 
-// star adds the columns of a * to a result.
-func (f *frame) star(item map[string]any, r *rows, taken map[string]bool) {
+// star adds the columns of a * to a result. names describes the names of the columns so far.
+func (f *frame) star(item map[string]any, r *rows, taken map[string]bool, names *columns) {
 	if computed, _ := item["columns"].(bool); computed || item["expr"] != nil {
+		names.unlisted = append(names.unlisted, nil)
 		return
 	}
-	drop := map[string]bool{}
-	for _, v := range slices.Concat(array(item["exclude_list"]), array(item["qualified_exclude_list"])) {
+	excluded := map[string]bool{}
+	for _, v := range array(item["exclude_list"]) {
+		excluded[strings.ToLower(lastWord(v))] = true
+	}
+	drop := maps.Clone(excluded)
+	for _, v := range array(item["qualified_exclude_list"]) {
 		drop[strings.ToLower(lastWord(v))] = true
 	}
 	for _, v := range array(item["replace_list"]) {
@@ -99,7 +105,7 @@ func (f *frame) star(item map[string]any, r *rows, taken map[string]bool) {
 		for id := range ids {
 			alias, column, ok := strings.Cut(id, ".")
 			if ok && (alias == "" || f.has(alias)) && (only == "" || only == alias) && !drop[column] && !taken[column] {
-				to[column] = to[column] || only != "" || f.first(alias, column)
+				to[column] = to[column] || !names.mayHave(column) && (only != "" || f.first(alias, column))
 			}
 		}
 	}
@@ -107,6 +113,12 @@ func (f *frame) star(item map[string]any, r *rows, taken map[string]bool) {
 	add(f.times, r.times)
 	for column := range r.keys {
 		taken[column] = true
+	}
+	switch {
+	case len(array(item["rename_list"])) > 0 || only != "" && !f.has(only): // without a table, the * returns the fields of a struct
+		names.unlisted = append(names.unlisted, nil)
+	case slices.ContainsFunc(f.tables, func(t namedRows) bool { return (only == "" || only == t.alias) && t.rows.list == nil }):
+		names.unlisted = append(names.unlisted, excluded)
 	}
 }
 

@@ -2,7 +2,6 @@ package duckparse_test
 
 import (
 	"database/sql"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,8 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/servo-orchestration/servo/pkg/project"
 )
 
 // inZone begins the file of an asset whose days begin in a time zone.
@@ -20,20 +17,16 @@ const inZone = "/* servo\npartitions: {daily: {start: 2025-01-01, timezone: CITY
 // loadInZone loads a project with an asset that consists of the header and the query. The time zone replaces CITY.
 func loadInZone(t *testing.T, zone, header, query string) error {
 	t.Helper()
-	root := t.TempDir()
-	for name, text := range map[string]string{
+	files := map[string]string{
 		"servo.yaml":           "",
 		"assets/raw/hours.sql": "/* servo\npartitions: {hourly: {start: 2025-01-01, timezone: CITY}}\n*/\nSELECT 1 AS id",
 		"assets/raw/days.sql":  "/* servo\npartitions: {daily: {start: 2025-01-01, timezone: CITY}}\n*/\nSELECT 1 AS id",
 		"assets/q/x.sql":       header + query,
-	} {
-		path := filepath.Join(root, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
-		require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(text, "CITY", zone)), 0o600))
 	}
-	p := open(t)
-	_, err := project.Load(t.Context(), root, project.Options{ParseSQL: p.Parse, CheckBatches: p.Mixings})
-	return err
+	for name := range files {
+		files[name] = strings.ReplaceAll(files[name], "CITY", zone)
+	}
+	return loadFiles(t, files)
 }
 
 // zoneDay is the day of an instant in the time zone of the partitions.

@@ -22,6 +22,7 @@ type value struct {
 	variable string
 	columns  []project.Column
 	min, max int64 // hours
+	change   project.Change
 	// label is set if the value is not a date but the name of a year, a month or a week, such as 2025-01. label then
 	// names this unit.
 	label string
@@ -30,6 +31,27 @@ type value struct {
 func (v value) known() bool { return v.variable != "" || len(v.columns) > 0 }
 func (v value) exact() bool { return v.min == 0 && v.max == 0 }
 
+// changed returns a value that an operation may change. A greater change includes the smaller ones.
+func (v value) changed(by project.Change) value {
+	v.change = max(v.change, by)
+	return v
+}
+
+// cast returns a value that is converted to a type.
+func (v value) cast(to string) value {
+	switch to {
+	case "TIMESTAMP", "VARCHAR":
+		return v.changed(project.Retyped)
+	case withZone:
+		if v.change == project.Retyped {
+			v.change = project.Unchanged
+		}
+		return v
+	}
+	return v.changed(project.Rewritten)
+}
+
+// equal reports whether two values have the same origin.
 func (v value) equal(w value) bool {
 	return v.variable == w.variable && v.min == w.min && v.max == w.max && v.label == w.label && slices.Equal(v.columns, w.columns)
 }
@@ -49,19 +71,22 @@ func (v value) truncated(hours int64) value { return v.plus(-hours, 0) }
 // labelled returns the number or the text that names the period of a value.
 func (v value) labelled(label string) value {
 	v.label = label
-	return v
+	return v.changed(project.Rewritten)
 }
 
 // value evaluates an expression.
 func (f *from) value(v any) value {
 	n := object(v)
 	if d, ok := f.expressionDay(v); ok {
+		if typeName(n) == withZone {
+			return d.cast(withZone)
+		}
 		return d
 	}
 	children := array(n["children"])
 	switch n["type"] {
 	case "OPERATOR_CAST":
-		return f.value(n["child"])
+		return f.value(n["child"]).cast(typeName(n))
 	case "COLUMN_REF":
 		if names := columnNames(n); len(names) > 0 {
 			return f.find(names)
@@ -115,7 +140,7 @@ func (f *from) unary(name string, arg any) value {
 	case "last_day":
 		return f.value(arg).plus(0, monthHours)
 	case "date":
-		return f.value(arg)
+		return f.value(arg).changed(project.Rewritten)
 	case "year", "isoyear":
 		return f.value(arg).unit("year").labelled("year")
 	case "yearweek":
@@ -163,7 +188,7 @@ func (f *from) concatenation(args []any) (found value) {
 		case v.known() != (i == 0), i > 0 && uncast(arg)["type"] != "VALUE_CONSTANT":
 			return value{}
 		case i == 0:
-			found = v
+			found = v.changed(project.Rewritten)
 		case strings.Contains(text(arg), "01"):
 			found.label = ""
 		}
@@ -175,7 +200,7 @@ func (f *from) concatenation(args []any) (found value) {
 func (v value) unit(name string) value {
 	switch name {
 	case "day", "hour", "minute", "second", "millisecond", "microsecond":
-		return v
+		return v.changed(project.Rewritten)
 	case "week":
 		return v.truncated(6 * dayHours)
 	case "month":
@@ -192,7 +217,7 @@ func (v value) unit(name string) value {
 func (v value) prefix(n int64) value {
 	switch {
 	case n >= 10:
-		return v
+		return v.changed(project.Rewritten)
 	case n >= 7:
 		return v.unit("month").labelled("month")
 	case n >= 4:
@@ -213,7 +238,7 @@ func (v value) formatted(format string) value {
 	unit := "year"
 	switch {
 	case dayFormat.MatchString(format) && yearFormat.MatchString(format):
-		return v
+		return v.changed(project.Rewritten)
 	case !yearFormat.MatchString(format) || dayFormat.MatchString(format):
 		return value{}
 	case weekFormat.MatchString(format):

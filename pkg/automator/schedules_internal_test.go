@@ -37,15 +37,17 @@ func TestAnswerListsWhatThePolicyTakes(t *testing.T) {
 		dropped        int64
 		through, until time.Duration // offsets from the cursor
 	}{
-		"on time":             {func(*event.Schedule) {}, time.Second, 0, 0, 0, time.Hour},
-		"a late call":         {func(*event.Schedule) {}, time.Hour + 10*time.Minute, 1, 0, time.Hour, 2 * time.Hour},
-		"too late":            {func(*event.Schedule) {}, time.Hour + 20*time.Minute, 0, 1, time.Hour, 2 * time.Hour},
-		"three days, none":    {func(*event.Schedule) {}, 72 * time.Hour, 1, 71, 72 * time.Hour, 73 * time.Hour},
-		"three days, latest":  {func(s *event.Schedule) { s.CatchUp = event.CatchUpLatest }, 72*time.Hour + 50*time.Minute, 1, 71, 72 * time.Hour, 73 * time.Hour},
-		"outside the window":  {func(s *event.Schedule) { s.CatchUp, s.WindowSec = event.CatchUpLatest, 60 }, 72*time.Hour + 50*time.Minute, 0, 72, 72 * time.Hour, 73 * time.Hour},
-		"three days, all":     {func(s *event.Schedule) { s.CatchUp = event.CatchUpAll }, 72 * time.Hour, 72, 0, 72 * time.Hour, 73 * time.Hour},
-		"all of a day":        {func(s *event.Schedule) { s.CatchUp, s.WindowSec = event.CatchUpAll, 24*3600 }, 72 * time.Hour, 25, 47, 72 * time.Hour, 73 * time.Hour},
-		"60 days, 1000 ticks": {func(s *event.Schedule) { s.CatchUp = event.CatchUpAll }, 60 * 24 * time.Hour, 1000, 440, 60 * 24 * time.Hour, (60*24 + 1) * time.Hour},
+		"on time":               {func(*event.Schedule) {}, time.Second, 0, 0, 0, time.Hour},
+		"a late call":           {func(*event.Schedule) {}, time.Hour + 10*time.Minute, 1, 0, time.Hour, 2 * time.Hour},
+		"too late":              {func(*event.Schedule) {}, time.Hour + 20*time.Minute, 0, 1, time.Hour, 2 * time.Hour},
+		"three days, none":      {func(*event.Schedule) {}, 72 * time.Hour, 1, 71, 72 * time.Hour, 73 * time.Hour},
+		"ten minutes, none":     {func(s *event.Schedule) { s.Cron = "* * * * *" }, 10 * time.Minute, 1, 9, 10 * time.Minute, 11 * time.Minute},
+		"ten minutes, buffered": {func(s *event.Schedule) { s.Cron, s.Overlap = "* * * * *", event.OverlapBufferAll }, 10 * time.Minute, 10, 0, 10 * time.Minute, 11 * time.Minute},
+		"three days, latest":    {func(s *event.Schedule) { s.CatchUp = event.CatchUpLatest }, 72*time.Hour + 50*time.Minute, 1, 71, 72 * time.Hour, 73 * time.Hour},
+		"outside the window":    {func(s *event.Schedule) { s.CatchUp, s.WindowSec = event.CatchUpLatest, 60 }, 72*time.Hour + 50*time.Minute, 0, 72, 72 * time.Hour, 73 * time.Hour},
+		"three days, all":       {func(s *event.Schedule) { s.CatchUp = event.CatchUpAll }, 72 * time.Hour, 72, 0, 72 * time.Hour, 73 * time.Hour},
+		"all of a day":          {func(s *event.Schedule) { s.CatchUp, s.WindowSec = event.CatchUpAll, 24*3600 }, 72 * time.Hour, 25, 47, 72 * time.Hour, 73 * time.Hour},
+		"60 days, 1000 ticks":   {func(s *event.Schedule) { s.CatchUp = event.CatchUpAll }, 60 * 24 * time.Hour, 1000, 440, 60 * 24 * time.Hour, (60*24 + 1) * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := hourly

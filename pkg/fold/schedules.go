@@ -196,10 +196,12 @@ func (f *folder) advance(item *event.CalendarItem) {
 // maxDoublings is the maximum number of times that a delay is doubled.
 const maxDoublings = 10
 
-// MostMissed returns the maximum number of missed instants for which the catch-up policy creates ticks.
+// MostMissed returns the maximum number of missed instants for which the catch-up policy creates ticks. Ticks that are
+// created together overlap. If all but the first of them would be skipped, only the newest instant gets a tick.
 func MostMissed(spec *event.Schedule) int {
+	skips := spec.Overlap == "" || spec.Overlap == event.OverlapSkip || spec.Overlap == event.OverlapBufferOne
 	switch {
-	case spec.CatchUp == event.CatchUpLatest:
+	case spec.CatchUp == event.CatchUpLatest, spec.CatchUp != event.CatchUpAll && skips:
 		return 1
 	case spec.Overlap == event.OverlapAllowAll:
 		return MaxAtOnce

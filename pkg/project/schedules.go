@@ -203,7 +203,7 @@ var dstFields = table[schedule]{
 
 var catchUpFields = table[schedule]{
 	choice("policy", shape{
-		Description: "Which late ticks run. none: those that are at most 15 minutes late. latest: only the newest tick. all: every tick, at most the newest 1,000 (with overlap: allow_all, the newest 100); needs overlap: buffer_all or allow_all.",
+		Description: "Which late ticks run. none: those that are at most 15 minutes late, but with overlap: skip or buffer_one only the newest of them. latest: only the newest tick. all: every tick, at most the newest 1,000 (with overlap: allow_all, the newest 100); needs overlap: buffer_all or allow_all.",
 		Default:     event.CatchUpNone,
 	}, []string{event.CatchUpNone, event.CatchUpLatest, event.CatchUpAll}, func(s *schedule) *string { return &s.CatchUp }),
 	other("window", typed("age", shape{

@@ -75,18 +75,26 @@ func blockComment(text string) int {
 	return len(text)
 }
 
-// escaped returns the length of a literal with backslash escapes: the part of E'…' that begins at the quote.
+// escaped returns the length of a literal with backslash escapes: the part of E'…' that begins at the quote. A doubled
+// quote, or a quote after a line break, continues the literal: also the text after it has escapes.
 func escaped(text string) int {
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
 		case '\\':
 			i++
 		case '\'':
-			return i + 1
+			next := continued.FindStringIndex(text[i:])
+			if next == nil {
+				return i + 1
+			}
+			i += next[1] - 1
 		}
 	}
 	return len(text)
 }
+
+// continued matches a quote that does not end its literal, up to the quote after which the literal continues.
+var continued = regexp.MustCompile(`^'(?:(?:[ \t\f]|--[^\n\r]*)*[\n\r](?:[ \t\n\r\f]|--[^\n\r]*[\n\r])*)?'`)
 
 // dollarTag returns the opening quote of a dollar-quoted literal, $$ or $tag$, or "" if the text begins with none.
 func dollarTag(text string) string {

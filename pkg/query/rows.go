@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/servo-orchestration/servo/pkg/query/render"
@@ -39,8 +40,8 @@ type Rows struct {
 	rows      driver.Rows
 	statement io.Closer
 	closed    bool
-	sizes     *sizes     // nil until a row is measured
-	json      *exactJSON // nil if the result has no JSON, or no row has been read
+	sizes     *sizes       // nil until a row is measured
+	exact     *exactValues // nil if the driver changes no value, or no row has been read
 	started   bool
 }
 
@@ -71,7 +72,7 @@ func (r *Rows) All() iter.Seq2[[]any, error] {
 				return
 			}
 			if err != nil {
-				yield(nil, fmt.Errorf("read the result: %w", err))
+				yield(nil, fmt.Errorf("read the result: %w", explained(err)))
 				return
 			}
 			row := make([]any, len(values))
@@ -83,6 +84,17 @@ func (r *Rows) All() iter.Seq2[[]any, error] {
 			}
 		}
 	}
+}
+
+// explained adds advice to errors about values that the driver cannot read: structs whose fields have no names, such as
+// ROW(1, 2), types that it does not know, and lists of JSON with huge numbers.
+func explained(err error) error {
+	for _, unreadable := range []string{"empty name", "unsupported data type", hugeNumber} {
+		if strings.Contains(err.Error(), unreadable) {
+			return fmt.Errorf("%w: cast the column to VARCHAR", err)
+		}
+	}
+	return err
 }
 
 func (r *Rows) next(values []driver.Value) error {
@@ -108,21 +120,21 @@ func (r *Rows) next(values []driver.Value) error {
 	return err
 }
 
-// nextExact reads the next row, with the exact numbers of its JSON. The caller must hold the lock.
-func (r *Rows) nextExact(values []driver.Value) error {
-	if err := r.rows.Next(values); err != nil {
-		return err
-	}
+// nextExact reads the next row, and then the values of it that the driver changes. The caller must hold the lock.
+func (r *Rows) nextExact(values []driver.Value) (err error) {
 	if !r.started {
 		r.started = true
-		var err error
-		if r.json, err = newExactJSON(r.rows, len(r.Columns)); err != nil {
+		if r.exact, err = newExactValues(r.rows, len(r.Columns)); err != nil {
 			return err
 		}
 	}
-	if r.json != nil {
-		r.json.decode(values)
+	if r.exact == nil {
+		return r.rows.Next(values)
 	}
+	if err := r.exact.read(r.rows, values); err != nil {
+		return err
+	}
+	r.exact.decode(values)
 	return nil
 }
 
@@ -173,8 +185,8 @@ func (r *Rows) Close() error {
 		return nil
 	}
 	r.closed = true
-	if r.json != nil {
-		r.json.close()
+	if r.exact != nil {
+		r.exact.close()
 	}
 	r.db.openMu.Lock()
 	delete(r.db.open, r)

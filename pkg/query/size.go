@@ -43,16 +43,23 @@ func newSizes(rows driver.Rows, most int64) (*sizes, error) {
 	return &sizes{result: result, most: most}, nil
 }
 
-// resultOf returns the DuckDB result from which the driver's rows are read. The driver stores it in an unexported
-// field.
+// resultOf returns the DuckDB result from which the driver's rows are read.
 func resultOf(rows driver.Rows) (mapping.Result, error) {
-	if value := reflect.ValueOf(rows); value.Kind() == reflect.Pointer && value.Elem().Kind() == reflect.Struct {
-		field := value.Elem().FieldByName("res")
-		if field.IsValid() && field.Type() == reflect.TypeFor[mapping.Result]() {
-			return *(*mapping.Result)(field.Addr().UnsafePointer()), nil
-		}
+	if result := field[mapping.Result](rows, "res"); result != nil {
+		return *result, nil
 	}
 	return mapping.Result{}, fmt.Errorf("measure the result: rows of type %T have no field res: this build is broken, report it", rows)
+}
+
+// field returns an unexported field of the driver's rows, or nil if they have no such field of type T.
+func field[T any](rows driver.Rows, name string) *T {
+	if value := reflect.ValueOf(rows); value.Kind() == reflect.Pointer && value.Elem().Kind() == reflect.Struct {
+		found := value.Elem().FieldByName(name)
+		if found.IsValid() && found.Type() == reflect.TypeFor[T]() {
+			return (*T)(found.Addr().UnsafePointer())
+		}
+	}
+	return nil
 }
 
 // next returns the size of the next row, or false at the end of the result.

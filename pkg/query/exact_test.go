@@ -25,10 +25,75 @@ func TestQueryKeepsNumbersInJSON(t *testing.T) {
 		`{'a': 1, 'j': '[9007199254740993]'::JSON}`:               `{"a":1,"j":[9007199254740993]}`,
 		`MAP {'k': '9007199254740993'::JSON, 'l': '7'::JSON}`:     `{"k":9007199254740993,"l":7}`,
 		`['9007199254740993'::JSON, '1'::JSON]::JSON[2]`:          `[9007199254740993,1]`,
+		`'1e400'::JSON`:              `1e400`,
+		`'{"a": [-1e400]}'::JSON`:    `{"a":[-1e400]}`,
 		`'null'::JSON`:               `null`,
 		`NULL::JSON`:                 `null`,
 		`'"9007199254740993"'::JSON`: `"9007199254740993"`,
 		`['[]'::JSON, '{"a": [{"b": 9007199254740993}, {}]}'::JSON]`: `[[],{"a":[{"b":9007199254740993},{}]}]`,
+	} {
+		rows, err := db.Query(t.Context(), "SELECT "+sql+" AS x")
+		require.NoError(t, err)
+		var out bytes.Buffer
+		require.NoError(t, render.Write(&out, rows.Result(), render.Options{Format: render.JSON}))
+		require.NoError(t, rows.Close())
+		require.Equal(t, `[ {"x":`+want+`} ]`, strings.Join(strings.Fields(out.String()), " "), sql)
+	}
+}
+
+// A number that a float64 cannot represent makes the driver fail in the middle of a row.
+func TestQueryReadsRowsWithHugeNumbersInJSON(t *testing.T) {
+	t.Parallel()
+	db := newRevision(t).open(t)
+	const sql = "SELECT i, (CASE WHEN i % 2 = 0 THEN '1e400' ELSE '5' END)::JSON, i + 1, '101'::BIT, '2e400'::JSON FROM range(5000) t(i)"
+	for _, limit := range []int64{0, 1 << 20} {
+		rows, err := db.Query(t.Context(), sql)
+		require.NoError(t, err)
+		rows.MaxRowBytes = limit
+		got, err := rows.Collect(5000)
+		require.NoError(t, err)
+		require.Len(t, got, 5000)
+		for i, row := range got {
+			number := any(render.Number("1e400"))
+			if i%2 > 0 {
+				number = int64(5)
+			}
+			require.Equal(t, []any{int64(i), number, int64(i + 1), "101", render.Number("2e400")}, row)
+		}
+	}
+}
+
+func TestQueryAdvisesOnUnreadableValues(t *testing.T) {
+	t.Parallel()
+	db := newRevision(t).open(t)
+	for _, value := range []string{"ROW(1, 2)", "['1e400'::JSON]", "TIME_NS '10:00:00'"} {
+		rows, err := db.Query(t.Context(), "SELECT "+value)
+		require.NoError(t, err)
+		_, err = rows.Collect(10)
+		require.ErrorContains(t, err, ": cast the column to VARCHAR", value)
+		rows, err = db.Query(t.Context(), "SELECT CAST("+value+" AS VARCHAR)")
+		require.NoError(t, err)
+		_, err = rows.Collect(10)
+		require.NoError(t, err)
+	}
+}
+
+func TestQueryShowsTimesOfDayExactly(t *testing.T) {
+	t.Parallel()
+	db := newRevision(t).open(t)
+	for sql, want := range map[string]string{
+		`TIME '24:00:00'`:                `"24:00:00"`,
+		`TIME '00:00:00.000001'`:         `"00:00:00.000001"`,
+		`TIME '10:20:30.5'`:              `"10:20:30.5"`,
+		`NULL::TIME`:                     `null`,
+		`[TIME '24:00:00', NULL]`:        `["24:00:00",null]`,
+		`{'a': TIME '24:00:00', 'b': 1}`: `{"a":"24:00:00","b":1}`,
+		`MAP {'a': TIME '24:00:00'}`:     `{"a":"24:00:00"}`,
+		`[TIME '24:00:00']::TIME[1]`:     `["24:00:00"]`,
+		`TIMETZ '24:00:00+00'`:           `"24:00:00Z"`,
+		`TIMETZ '10:00:00.25+02:30'`:     `"10:00:00.25+02:30"`,
+		`TIMETZ '10:00:00-15:59:59'`:     `"10:00:00-15:59:59"`,
+		`TIMETZ '10:00:00+15:59:59'`:     `"10:00:00+15:59:59"`,
 	} {
 		rows, err := db.Query(t.Context(), "SELECT "+sql+" AS x")
 		require.NoError(t, err)

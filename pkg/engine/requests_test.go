@@ -226,3 +226,37 @@ func TestRequestIsPlannedAgainIfOvertaken(t *testing.T) {
 	w.report(w.finished(second.RunID, "raw/a", event.Succeeded))
 	require.Equal(t, second.RunID, w.state().Partitions.Get(state.Key2{A: "raw/a"}).RunID)
 }
+
+// A mistake in the selection of a request is permanent, also if the partitions are chosen by their status.
+func TestPlanRequestRefusesWrongSelectionsForGood(t *testing.T) {
+	w := newFixture(t, false)
+	a := asset("a")
+	a.Partitions = space.New(
+		space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01"},
+		space.Dimension{Name: "region", Kind: space.Static, Values: []string{"eu"}},
+	)
+	snap, err := w.Current(t.Context())
+	require.NoError(t, err)
+	for _, c := range []struct {
+		need  engine.Need
+		texts []string
+	}{
+		{engine.NeedStale, []string{"date=foo"}},
+		{engine.NeedStale, []string{"date=2024-01-01"}},
+		{engine.NeedFailed, []string{"date=2025-01-02;region=eu,xx"}},
+		{engine.NeedMissing, []string{"date=2025-01-02;region=xx"}},
+		{"", []string{"date=foo;missing"}},
+		{"", []string{"color=red;failed"}},
+		{"", []string{"date=2025-01-02;missing", "date=2025-01-03"}},
+	} {
+		r := engine.RunRequest{Plan: plan.Request{Root: "/project", Assets: []plan.Asset{a}, Select: []ids.AssetKey{a.Key}}, Need: c.need}
+		for _, text := range c.texts {
+			s, err := plan.ParseSelection(text)
+			require.NoError(t, err)
+			r.Plan.Partitions = append(r.Plan.Partitions, s)
+		}
+		now := clock.System{}.Now()
+		_, err := w.PlanRequest(t.Context(), snap, &state.RunRequest{RequestID: "at:x", RunID: ids.AtTime(now)}, r, now)
+		require.ErrorAs(t, err, new(*engine.PlanError), "%q %q", c.need, c.texts)
+	}
+}

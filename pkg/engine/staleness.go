@@ -153,7 +153,7 @@ func restrictTo(e *staleness.Evaluation, snap *snapshot.Snapshot, r *RunRequest,
 	}
 	choice, err := plan.Choose(p, plan.MaxTasks)
 	if err != nil {
-		return err
+		return &PlanError{err}
 	}
 	r.Plan.Partitions = nil
 	return e.Restrict(choice.Partitions, selected)

@@ -25,7 +25,8 @@ func chooseByStatus(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest,
 	}
 	for _, s := range r.Plan.Partitions {
 		if s.Status == "" {
-			return fmt.Errorf("choose partitions: %s has no status, but another selection has one: add the status to both, or start two runs", r.Plan.Form.Select(s.String()))
+			return &PlanError{fmt.Errorf("choose partitions: %s has no status, but another selection has one: add the status to both, or start two runs",
+				r.Plan.Form.Select(s.String()))}
 		}
 	}
 	e, err := evaluated(ctx, snap, &r.Plan, now)
@@ -92,7 +93,7 @@ func (c *statusChooser) choose(a *plan.Asset, named bool) ([]string, error) {
 				continue
 			}
 			if err != nil {
-				return nil, fmt.Errorf("asset %s: %w", a.Key, err)
+				return nil, &PlanError{fmt.Errorf("asset %s: %w", a.Key, err)}
 			}
 		}
 		for _, key := range keys {

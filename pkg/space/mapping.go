@@ -291,6 +291,8 @@ func (m *Mapping) infer(d Map) error {
 			case m.taken(j):
 			case down.Name == up.Name && sameKind(down, up):
 				p = mapPart{DimensionMap{Dimension: down.Name, Op: Identity}, j}
+			case down.Name == up.Name && (!up.IsTime() || !down.IsTime()):
+				return m.sameName(up, down)
 			case !up.IsTime() || !down.IsTime():
 			case sameKind(down, up):
 				p = mapPart{DimensionMap{Dimension: down.Name, Op: Identity}, j}
@@ -317,6 +319,16 @@ func (m *Mapping) infer(d Map) error {
 		return m.misfit("", "they share no dimension")
 	}
 	return nil
+}
+
+// sameName returns the error for two dimensions whose names are equal, although their keys have different meanings. The
+// author must say whether equal keys belong together.
+func (m *Mapping) sameName(up, down *Dimension) error {
+	advice := "write map: {" + up.Name + ": all}"
+	if !up.IsTime() && !down.IsTime() {
+		advice = "write map: {" + up.Name + ": identity} or map: {" + up.Name + ": all}"
+	}
+	return m.misfit(advice, "both assets have a dimension %s, but the keys of %s differ from the keys of %s", up.Name, up, down)
 }
 
 // taken reports whether a dimension of the reader is already mapped.

@@ -229,6 +229,45 @@ func TestMappingsAreInferred(t *testing.T) {
 	require.Equal(t, "days in UTC read days in Europe/Paris by their dates, although these begin at different times: use one time zone", m.Warning)
 }
 
+// TestMappingsOfOneNameAndTwoKindsAreRejected: without an operation, each region would read all regions of its day.
+func TestMappingsOfOneNameAndTwoKindsAreRejected(t *testing.T) {
+	day := space.Days("2025-01-01", "").Dimensions[0]
+	static := space.Dimension{Name: "region", Kind: space.Static, Values: []string{"eu", "us"}}
+	regions := space.Dimension{Name: "region", Kind: space.Dynamic, Set: "regions"}
+	areas := space.Dimension{Name: "region", Kind: space.Dynamic, Set: "areas"}
+	days := space.Dimension{Name: "region", Kind: space.Daily, Start: "2025-01-01"}
+	const identity = "write map: {region: identity} or map: {region: all}"
+	for _, c := range []struct {
+		up, down space.Dimension
+		advice   string
+	}{
+		{regions, static, identity},
+		{static, regions, identity},
+		{areas, regions, identity},
+		{static, days, "write map: {region: all}"},
+	} {
+		up, down := space.New(c.up), space.New(c.down)
+		if !c.down.IsTime() {
+			up, down = space.New(day, c.up), space.New(day, c.down)
+		}
+		_, err := space.Infer(up, down, space.Map{})
+		require.ErrorContains(t, err, "both assets have a dimension region, but the keys of "+c.up.String()+" differ from the keys of "+c.down.String())
+		require.ErrorContains(t, err, c.advice)
+		m, err := space.Infer(up, down, space.Map{Dimensions: []space.DimensionMap{{Dimension: "region", Op: space.All}}})
+		require.NoError(t, err)
+		op, _ := m.Of("region")
+		require.Equal(t, space.All, op.Op)
+	}
+	m, err := space.Infer(space.New(day, regions), space.New(day, static), space.Map{Dimensions: []space.DimensionMap{{Dimension: "region", Op: space.Identity}}})
+	require.NoError(t, err)
+	require.Equal(t, "date: identity, region: identity", m.String())
+	// The reader's region is mapped to another dimension, so the upstream's region has no counterpart.
+	area := space.Dimension{Name: "area", Kind: space.Static, Values: []string{"eu", "us"}}
+	m, err = space.Infer(space.New(area, regions), space.New(static), space.Map{Dimensions: []space.DimensionMap{{Dimension: "region", Op: space.Identity, Of: "area"}}})
+	require.NoError(t, err)
+	require.Equal(t, "area: identity, region: all", m.String())
+}
+
 func TestDeclaredMappings(t *testing.T) {
 	day := space.Days("2025-01-01", "")
 	country := space.New(space.Dimension{Name: "country", Kind: space.Static, Values: []string{"fr", "de", "us"}})

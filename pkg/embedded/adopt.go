@@ -79,7 +79,7 @@ func (s *Stack) whileWritable(ctx context.Context) (_ context.Context, stop func
 }
 
 // adopt appends a heartbeat for every attempt that was running when the last owner ended, because
-// this process will execute it again. While no process owned the folder, none received heartbeats,
+// this process delivers it again. While no process owned the folder, none received heartbeats,
 // so missing heartbeats do not prove that an attempt failed. Without the appended heartbeats, the overdue liveness
 // timer would fail the attempts.
 func (s *Stack) adopt(ctx context.Context, snap *snapshot.Snapshot) (*snapshot.Snapshot, error) {
@@ -94,7 +94,7 @@ func (s *Stack) adopt(ctx context.Context, snap *snapshot.Snapshot) (*snapshot.S
 			AttemptRef: event.AttemptRef{
 				RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID, WorkerID: t.WorkerID,
 			},
-			HeartbeatAt: now, Progress: row.Progress, Message: "executed again: the process that executed it has ended",
+			HeartbeatAt: now, Progress: row.Progress, Message: "delivered again: the process that executed it has ended",
 		}})
 	}
 	if len(heartbeats) == 0 {

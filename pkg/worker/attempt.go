@@ -306,13 +306,18 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if err := a.exceeded(); err != nil {
 		return nil, err
 	}
-	if t.task.Kind == event.KindCheck {
-		return nil, a.checkVisible(ctx, t)
-	}
-	if t.HasFiles() {
+	if t.task.Kind != event.KindCheck && t.HasFiles() {
 		if output, found, err := a.finishedBefore(ctx, t); found || err != nil {
 			return output, err
 		}
+	}
+	end, err := a.survive(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	if t.task.Kind == event.KindCheck {
+		return nil, a.checkVisible(ctx, t)
 	}
 	inputs, err := phase(ctx, a, "stage", func(ctx context.Context) ([]input, error) { return a.resolve(ctx, t) })
 	if err != nil {

@@ -76,7 +76,7 @@ func guardScratch(parent string) (*os.File, error) {
 }
 
 // SweepScratch removes the folders of dead workers below a shared scratch folder, and returns their number and total
-// size in bytes. If dry is set, it removes nothing.
+// size in bytes. It marks the attempts that these workers were executing as lost. If dry is set, it changes nothing.
 func SweepScratch(parent string, dry bool) (folders int, bytes int64, err error) {
 	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
 		return 0, 0, nil
@@ -122,6 +122,9 @@ func sweepOne(dir string, dry bool) (size int64, dead bool, err error) {
 	if dry {
 		return size, true, nil
 	}
+	if err := markLost(filepath.Dir(dir), dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, false, fmt.Errorf("mark the tasks of a dead worker as lost: %w", err)
+	}
 	if err := removeAll(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, false, fmt.Errorf("remove scratch folder of a dead worker: %w", err)
 	}
@@ -159,6 +162,12 @@ func (s *scratch) execution(name string) (string, error) {
 		return "", fmt.Errorf("create scratch folder: %w", err)
 	}
 	return dir, nil
+}
+
+// lost reports whether the worker that executed an attempt has died.
+func (s *scratch) lost(attemptID string) bool {
+	_, err := os.Lstat(filepath.Join(filepath.Dir(s.dir), lostDir, attemptID))
+	return err == nil
 }
 
 func (s *scratch) close() error {

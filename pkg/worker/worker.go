@@ -1,10 +1,11 @@
 // Package worker executes tasks. It contains an HTTP server to which a task queue pushes envelopes, executors for
 // queries and commands, and the code that commits outputs. This package is not a stable API.
 //
-// A worker keeps no durable state. Execution is at least once: workers may execute an attempt several times, in one
-// process or in several. The effect is exactly once. Each execution writes to its own directory. The commit marker,
-// which is created only if it does not exist, names the directory that counts. The marker decides which bytes are the
-// output. The receiver of the report decides whether that output becomes visible.
+// A worker keeps no durable state. It only remembers, in its scratch folder, which attempts died with a worker.
+// Execution is at least once: workers may execute an attempt several times, in one process or in several. The effect is
+// exactly once. Each execution writes to its own directory. The commit marker, which is created only if it does not
+// exist, names the directory that counts. The marker decides which bytes are the output. The receiver of the report
+// decides whether that output becomes visible.
 //
 // The response to a delivery decides whether the queue redelivers it. docs/worker-contract.md
 // states these rules for workers in any language.
@@ -116,7 +117,9 @@ type DuckDB struct {
 type Worker struct {
 	cfg     Config
 	scratch *scratch
-	starter *starter
+	// executing records the running attempts for the case that this process dies.
+	executing *executing
+	starter   *starter
 	// commands lists the running commands.
 	commands commands
 	slots    chan struct{}
@@ -164,10 +167,17 @@ func Open(cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open worker: %w", err)
 	}
+	if err := forgetLost(cfg.ScratchDir, cfg.Clock.Now()); err != nil {
+		return nil, errors.Join(fmt.Errorf("open worker: %w", err), dir.close())
+	}
+	record, err := openExecuting(dir.dir, cfg.MaxConcurrent)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open worker: %w", err), dir.close())
+	}
 	ctx, kill := context.WithCancel(context.Background())
 	machine := thisMachine()
 	return &Worker{
-		cfg: cfg, scratch: dir, starter: newStarter(), slots: make(chan struct{}, cfg.MaxConcurrent),
+		cfg: cfg, scratch: dir, executing: record, starter: newStarter(), slots: make(chan struct{}, cfg.MaxConcurrent),
 		machine: machine, memory: memory{capacity: machine.memory},
 		plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.CommitMarker](markerBudget), merged: newCache[*merged.File](mergedBudget), files: filecheck.New(),
 		sources: source.NewCache(filepath.Join(cfg.ScratchDir, "source"), cfg.Clock.Now),
@@ -249,7 +259,7 @@ func (w *Worker) Close(ctx context.Context) error {
 	}
 	w.starter.close()
 	w.cfg.HTTPClient.CloseIdleConnections()
-	if removeErr := w.scratch.close(); removeErr != nil {
+	if removeErr := errors.Join(w.executing.file.Close(), w.scratch.close()); removeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close worker: %w", removeErr))
 	}
 	return err

@@ -31,7 +31,10 @@ func Domains(ctx context.Context, store blob.Store) ([]ids.Domain, error) {
 				found[d] = true
 			}
 			// Continue after the folder. '0' is the character after '/', so all keys in the folder sort before folder + "0".
-			after = folder + "0"
+			// An object outside of such a folder may stand for a folder of domains: continue after this object.
+			if after = key; folder != "" {
+				after = folder + "0"
+			}
 		}
 	}
 	domains := make([]ids.Domain, 0, len(found))
@@ -54,13 +57,14 @@ func first(ctx context.Context, store blob.Store, prefix, after string) (string,
 	return "", nil
 }
 
-// domainOf returns the domain to which a key belongs, and the folder of this domain without its last slash. For a stray
-// object, which belongs to no domain, it returns an empty domain, and as much of a domain's folder as the key has.
+// domainOf returns the domain to which a key belongs, and the folder of this domain without its last slash. If the key
+// names no object in such a folder, the folder is "". Such an object may stand for a folder: the console of Cloud
+// Storage and gcsfuse create objects like "tenant=acme/".
 func domainOf(root, key string) (folder string, d ids.Domain) {
 	tenant, rest, _ := strings.Cut(strings.TrimPrefix(key, root), "/")
 	workspace, _, below := strings.Cut(rest, "/")
 	if !below {
-		return strings.TrimSuffix(root+tenant+"/"+rest, "/"), ids.Domain{}
+		return "", ids.Domain{}
 	}
 	name, isTenant := strings.CutPrefix(tenant, "tenant=")
 	space, isWorkspace := strings.CutPrefix(workspace, "workspace=")

@@ -209,6 +209,9 @@ func (r *rows) renamed(names []any) *rows {
 		} else {
 			out.keys[name], out.times[name] = r.keys[name], r.times[name]
 		}
+		if slices.Contains(out.list, name) {
+			return &rows{fixed: r.fixed} // DuckDB gives other names to columns
+		}
 		out.list = append(out.list, name)
 	}
 	out.trim()

@@ -139,8 +139,14 @@ func TestBatchesThatMix(t *testing.T) {
 		"SELECT d::DATE AS date FROM range(" + start + ", " + end + " - INTERVAL 1 DAY, INTERVAL 1 HOUR) AS t(d)":     "the rows that range returns depend",
 
 		// A list of columns renames them.
-		"SELECT m.date, b.w FROM raw.made m JOIN (SELECT id, v, date FROM raw.bare) b(id, w, day) ON m.id = b.id": join,
-		"WITH t(day, date) AS (SELECT date, id FROM raw.made) SELECT date FROM t":                                 column,
+		"SELECT m.date, b.w FROM raw.made m JOIN (SELECT id, v, date FROM raw.bare) b(id, w, day) ON m.id = b.id":                                join,
+		"WITH t(day, date) AS (SELECT date, id FROM raw.made) SELECT date FROM t":                                                                column,
+		"WITH t(date) AS (SELECT id, date FROM raw.made) SELECT date FROM t":                                                                     column,
+		"WITH t(date, date) AS (SELECT id, date FROM raw.made) SELECT date FROM t":                                                               column,
+		"WITH t(day, id, v) AS (SELECT date, id, v FROM raw.made) SELECT day AS date, count(*) OVER (PARTITION BY id) AS n FROM t":               "PARTITION BY",
+		"WITH t(day, id, v) AS (SELECT date, id, v FROM raw.made) SELECT a.day AS date, b.v FROM t a JOIN t b ON a.id = b.id":                    join,
+		"SELECT day AS date, v FROM (SELECT date, id, v FROM raw.made) t(day, id, v) QUALIFY row_number() OVER (PARTITION BY id ORDER BY v) = 1": "PARTITION BY",
+		"SELECT DISTINCT ON (id) day AS date, v FROM (SELECT date, id, v FROM raw.made) t(day, id, v) ORDER BY v":                                "DISTINCT ON",
 
 		// Clauses that choose rows.
 		"SELECT m.date, t.x FROM raw.made m, (SELECT 1 AS x UNION ALL SELECT 2 LIMIT len(" + keys + ")) t":                           same,
@@ -220,6 +226,8 @@ var separate = []string{
 	"SELECT d::DATE AS date, d FROM range(" + start + ", " + end + " - INTERVAL 1 HOUR, INTERVAL 2 HOUR) AS t(d)",
 	"SELECT d::DATE AS date, d FROM generate_series(" + start + ", " + end + " - INTERVAL 2 HOUR, INTERVAL 2 HOUR) AS t(d)",
 	"SELECT m.date, t.n FROM raw.made m, LATERAL (SELECT count(*) AS n FROM raw.bare b WHERE b.date = m.date) t",
+	"SELECT day AS date, n FROM (SELECT date, id FROM raw.made) t(day, n)",
+	"WITH t(n, day) AS (SELECT id, date FROM raw.made) SELECT day AS date, count(*) AS n FROM t GROUP BY day",
 }
 
 func TestBatchesThatKeepPartitionsSeparate(t *testing.T) {

@@ -62,8 +62,8 @@ var checkFields = table[check]{
 		Description: "A program and its arguments. It reads SERVO_OUTPUT and may write its verdict to SERVO_VERDICT.",
 	}, func(f yamlFile, n *yaml.Node, c *check) { c.Command = f.command(n) }),
 	other("name", shape{
-		Type: "string", Pattern: quality.NamePattern, PatternHelp: "1 to 100 of a-z, 0-9 and _.",
-		Description: "The name, unique in the asset. Default: the kind and the columns.",
+		Type: "string", Pattern: quality.NamePattern, PatternHelp: "1 to 100 of a-z, 0-9 and _.", Not: &shape{Enum: contractNames},
+		Description: "The name, unique in the asset. Default: the kind and the columns. columns and columns_not_null are reserved.",
 	}, yamlFile.checkName),
 	choice("severity", shape{
 		Description: "The effect of a failure: critical blocks the output, error marks it as degraded, warning and info are recorded.",
@@ -352,10 +352,17 @@ func (f yamlFile) nonEmpty(n *yaml.Node, what string) string {
 	return s
 }
 
+// contractNames are the names of the checks that the field `columns` defines.
+var contractNames = []string{quality.ContractCheck, quality.ContractNotNullCheck}
+
 func (f yamlFile) checkName(n *yaml.Node, c *check) {
 	s, ok := f.text(n, "name")
-	if ok && !quality.ValidName(s) {
+	switch {
+	case ok && !quality.ValidName(s):
 		f.fail(n, "", "name is %s; use 1 to %d of a-z, 0-9 and _", quoteShort(s), quality.MaxName)
+		return
+	case slices.Contains(contractNames, s):
+		f.fail(n, "choose another name", "the name %s is reserved for the field columns of the asset", s)
 		return
 	}
 	c.Name = s

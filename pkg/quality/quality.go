@@ -203,7 +203,8 @@ func Named(checks []Check, s Severity) []string {
 	return names
 }
 
-// Names of the checks that result from the contract of an asset, which is its field `columns`.
+// Names of the checks that result from the contract of an asset, which is its field `columns`. The field `checks` cannot
+// define checks with these names.
 const (
 	ContractCheck        = "columns"
 	ContractNotNullCheck = "columns_not_null"

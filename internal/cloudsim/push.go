@@ -49,7 +49,7 @@ func newPubsub(ctx context.Context, opts Options, random *latency.Source, client
 	}
 }
 
-// written sends the notifications of an object. It does not block.
+// written notifies each topic with a matching prefix that an object was written. It does not block.
 func (p *pubsub) written(o blob.Object) {
 	for _, t := range p.topics {
 		if !strings.HasPrefix(o.Key, t.prefix) {

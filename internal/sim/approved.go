@@ -9,8 +9,8 @@ import (
 )
 
 // approvals checks that an approval ends the alerts about the failure of its partition. The oracle skips an asset if
-// one of its tasks has failed in the same revision: the failure may be later than the approval, and in this case the
-// alert about the failure stays open.
+// one of its tasks failed in the same revision as the approval: if the task failed after the approval, the alert
+// about this failure rightly stays open.
 func (o *oracle) approvals(f *followed, before, after *state.State) {
 	failed := map[string]bool{}
 	for is := range changed(f, after.Tasks) {

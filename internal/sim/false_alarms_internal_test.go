@@ -32,8 +32,9 @@ func TestVerificationMayLeaveOutSupersededOutputs(t *testing.T) {
 	require.True(t, mayLeaveOut(&repair.Report{Problems: []string{"one", rest}}, true))
 }
 
-// A partition that a person has marked as missing shows no output. (World 778000106 had such a partition: the oracle
-// expected its damaged output among the problems of a verification, which lists it among the superseded outputs.)
+// A partition that a person has marked as missing shows no output. (World 778000106 had such a partition, and its
+// output was damaged. The oracle wrongly expected the output among the problems that a verification reports. The
+// verification lists it among the superseded outputs, because it is hidden.)
 func TestMissingPartitionShowsNoOutput(t *testing.T) {
 	key := state.Key2{A: "orders", B: "2026-11-26"}
 	task := &state.Task{AssetKey: key.A, PartitionKey: key.B, MaterializationID: "made"}

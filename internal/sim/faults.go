@@ -21,17 +21,18 @@ type Faults struct {
 	TaskLost, TaskAgain, TaskLate int
 	// NoticeLost, NoticeAgain and NoticeLate are the same faults of notifications about objects.
 	NoticeLost, NoticeAgain, NoticeLate int
-	// Faults of each machine in each minute: its process is killed, its process is frozen, or its clock jumps.
+	// Kill, Freeze and Jump are drawn for each machine once a minute: its process is killed, its process is frozen, or
+	// its clock jumps.
 	Kill, Freeze, Jump int
-	// Leap is a fault of each client in each minute: its clock is hours to years ahead for some minutes.
+	// Leap is drawn for each client once a minute: the client's clock is hours to years ahead for some minutes.
 	Leap int
 	// MaxSkew is the maximum difference between the clocks of machines, in seconds.
 	MaxSkew int
-	// Full is a fault in each minute: the store is full for a while.
+	// Full is drawn once a minute: the store is full for a while.
 	Full int
-	// Stall is a fault in each minute: the queue delivers nothing for a while.
+	// Stall is drawn once a minute: the queue delivers nothing for a while.
 	Stall int
-	// Dropped is a fault of each failed delivery: the queue drops the task.
+	// Dropped is drawn for each failed delivery: the queue drops the task.
 	Dropped int
 	// Older is the maximum number of minutes for which compactors run a build that does not know all event types. Each
 	// compactor is upgraded at its own time.

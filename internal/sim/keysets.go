@@ -53,7 +53,7 @@ type keyCommand struct {
 	*event.PartitionsChanged
 }
 
-// noteKeys remembers the commands to change key sets that an entry contains.
+// noteKeys remembers an entry's commands that change key sets.
 func (f *followed) noteKeys(entry string, data []byte) {
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for i, e := range group.Events {

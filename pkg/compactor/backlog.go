@@ -19,9 +19,9 @@ type Backlog struct {
 	// Unreadable is the number of entries that cannot be folded because the entry, or a plan that it names, cannot be
 	// read.
 	Unreadable int
-	// ListingLag is how long the domain has waited for a complete listing of its ledger. It is 0 while nothing in the
-	// domain can get stuck. It is also 0 if this process has neither read nor published the state for [listingSeen],
-	// because other instances may have listed the ledger meanwhile.
+	// ListingLag is how long the domain has waited for a complete listing of its ledger. It is 0 while the domain has no
+	// wakeup, because then it needs no listing. It is also 0 if this process has neither read nor published the state
+	// for [listingSeen], because other instances may have listed the ledger meanwhile.
 	ListingLag time.Duration
 }
 

@@ -77,8 +77,8 @@ func (p *proof) done() error {
 	return p.err
 }
 
-// dropData removes the content that other processes handed over from entries, so that the compactor reads it from the
-// store.
+// dropData returns the entries without the content that other processes handed over, so that the compactor reads the
+// content from the store.
 func (c *Compactor) dropData(ctx context.Context, entries []Entry, why error) []Entry {
 	c.cfg.Logger.WarnContext(ctx, "handed-over entries are read from the store instead",
 		slog.String("domain", c.cfg.Domain.String()), slog.Any("error", why))

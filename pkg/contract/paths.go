@@ -20,7 +20,7 @@ const markerName = "_commit.json"
 const quarantineName = "_quarantine.json"
 
 // batchSuffix is the suffix of the directory name of a batch execution. The directory has a folder for each partition
-// of the batch. The commit marker beside the directory names all partitions.
+// of the batch. The commit marker is beside the directory, and lists all partitions.
 const batchSuffix = ".cells"
 
 // AssetsPrefix returns the prefix of all outputs of a domain: assets/{tenant}/{workspace}/.

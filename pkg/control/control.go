@@ -40,7 +40,8 @@ type Action interface {
 // CreateDispatch creates the queue task of an attempt.
 type CreateDispatch struct {
 	Row *state.Dispatch
-	// Acknowledge asks for an acknowledgement in the ledger. A refill sets it only for rows that are still PENDING.
+	// Acknowledge: append DispatchEnqueued to the ledger after the queue task was created. [Refill] sets this field only
+	// for rows that are still PENDING.
 	Acknowledge bool
 }
 

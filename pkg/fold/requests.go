@@ -189,7 +189,7 @@ func (f *folder) requestRefused(p *event.RequestRefused) verdict {
 	}
 	row := *old
 	row.ErrorCode, row.ErrorMessage = p.Error.Code, p.Error.Message
-	// Planning may also succeed if another release has been deployed since.
+	// The next try may succeed if the error is retryable, or if another release has been deployed since this try.
 	if passes := p.Error.Retryable || p.Release != f.st.Release(); passes && row.Generation < MaxRequestTries {
 		delay := min(minRequestDelay<<row.Generation, maxRequestDelay)
 		row.State, row.NextAt = state.RequestWaiting, f.at().Add(delay)

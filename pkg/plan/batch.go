@@ -45,7 +45,7 @@ func (a *Asset) CheckBatch() error {
 	return nil
 }
 
-// batchAssets divides the partitions of the assets that have a batch into batches.
+// batchAssets divides partitions into batches, for each asset that declares a batch.
 func (b *builder) batchAssets() error {
 	for _, n := range b.order {
 		if n.asset.Batch < 2 || b.request.ChecksOnly {

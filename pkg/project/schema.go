@@ -172,7 +172,7 @@ func typed(name string, about shape) shape {
 	return about
 }
 
-// These are forms of values that several fields share. The patterns are valid in both RE2 and ECMAScript.
+// These patterns describe the values of several fields each. The patterns are valid in both RE2 and ECMAScript.
 const (
 	durationPattern = `^(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
 	agePattern      = `^[0-9]+d$|` + durationPattern

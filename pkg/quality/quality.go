@@ -121,8 +121,8 @@ type ColumnType struct {
 	Type string `json:"type"`
 }
 
-// Allowance says how many failing rows are tolerated, as a count and as a share of all rows in millionths. A check
-// passes if the failing rows are within one of the two limits.
+// Allowance says how many failing rows are tolerated: a count, and a share of all rows, in millionths. A check passes
+// if the number of failing rows is within at least one of the two limits.
 type Allowance struct {
 	Rows int64 `json:"rows,omitempty"`
 	PPM  int64 `json:"ppm,omitempty"`

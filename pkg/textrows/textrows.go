@@ -245,7 +245,8 @@ func csvError(err error, names []string) error {
 	return fmt.Errorf("line %d: %w", at.Line, at.Err)
 }
 
-// names returns the names of the columns of CSV. none means that the file has no header.
+// names returns the names of the columns of a CSV file. If the parameter none is true, the file has no header, and
+// the columns are column0, column1 and so on.
 func names(fields []string, none bool) ([]string, error) {
 	found := make([]string, len(fields))
 	seen := map[string]bool{}

@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// at returns a delta in a file with the changes up to a revision.
+// at returns a delta that is stored in a file, and that contains the changes up to a revision.
 func at(id string, revision int64) manifest.Delta {
 	d := stored(id, 1)
 	d.Revision = revision

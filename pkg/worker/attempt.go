@@ -44,8 +44,8 @@ type attempt struct {
 	nonce  string
 	// batch holds the partitions of the task if it has several.
 	batch []string
-	// views counts the inputs with partition columns for which a view was created. The folder of each such view is named
-	// after this count.
+	// views counts the views that were created of inputs with partition columns. Each view has a folder, whose name is
+	// its number in this count.
 	views int
 	// fetched counts the input files that were downloaded. Each local copy is named after this count.
 	fetched int

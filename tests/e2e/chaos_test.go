@@ -151,8 +151,8 @@ func TestChaosRunSurvivesKills(t *testing.T) {
 		j.tasks(), kills, repeated, clock.System{}.Now().Sub(began).Round(time.Millisecond))
 }
 
-// await waits until threshold tasks have succeeded. If they had already succeeded before the child started, await
-// returns very soon, so that the child is sometimes killed during its start.
+// await waits until threshold tasks have succeeded. If earlier children have already completed that many tasks, await
+// returns very soon. So some children are killed while they start.
 func (c *child) await(t *testing.T, threshold int) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -330,8 +330,9 @@ func firstColumn(v any) map[string]any {
 	return nil
 }
 
-// window returns the bound of a window function whose window is ordered by days: lag(x) OVER (ORDER BY day). Ranks
-// without a frame set no bound, because queries also use them to remove duplicates within a day.
+// window returns the bounds that a window function sets if its window is ordered by days, for example lag(x) OVER
+// (ORDER BY day). A rank function without a frame, such as row_number(), has no bound, because queries also use rank
+// functions to remove duplicates within a day.
 func (f *from) window(n map[string]any) []bound {
 	framed := n["start_expr"] != nil || n["end_expr"] != nil
 	switch n["type"] {

@@ -26,8 +26,8 @@ func loadFiles(t *testing.T, files map[string]string) error {
 	return err
 }
 
-// TestColumnsWithOtherValuesThanThePartition: the column date of an input may have other values than the partition, so a
-// query with a batch must not group by it.
+// TestColumnsWithOtherValuesThanThePartition: an input may have a column called date whose values differ from the
+// date of the partition. Then a query of a batch that groups by this column is rejected.
 func TestColumnsWithOtherValuesThanThePartition(t *testing.T) {
 	const own = "raw/a may have a column date of its own"
 	for upstream, want := range map[string]string{

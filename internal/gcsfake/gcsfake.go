@@ -286,7 +286,7 @@ func respond(w http.ResponseWriter, status int, value any) {
 	_, _ = w.Write(data) // on an error, the client has disconnected
 }
 
-// fail answers with the service's status for an error of a store.
+// fail answers with the status that Cloud Storage returns for the same error.
 func fail(w http.ResponseWriter, err error) {
 	status := http.StatusServiceUnavailable
 	switch {

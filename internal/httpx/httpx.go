@@ -21,8 +21,7 @@ func Problem(w http.ResponseWriter, p contract.Problem) error {
 	return LongProblem(w, p)
 }
 
-// LongProblem is like [Problem], but does not truncate the detail. It is for answers to users, who need all
-// of it.
+// LongProblem is like [Problem], but does not truncate the detail. It is for answers whose whole detail users need.
 func LongProblem(w http.ResponseWriter, p contract.Problem) error {
 	if p.Title == "" {
 		p.Title = http.StatusText(p.Status)

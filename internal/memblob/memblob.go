@@ -21,7 +21,7 @@ import (
 
 // Options configure a store. The zero value is ready to use.
 type Options struct {
-	// Now returns the modification time of an object that is written; nil means the system clock.
+	// Now returns the current time, which becomes the modification time of written objects. Nil means the system clock.
 	Now func() time.Time
 }
 

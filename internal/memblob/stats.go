@@ -19,11 +19,10 @@ type Stats struct {
 	BytesRead    int64
 }
 
-// Writes returns the number of requests in the more expensive class of cloud stores: writes
-// and listings.
+// Writes returns the number of requests for which cloud stores charge the higher price: writes and listings.
 func (s Stats) Writes() int64 { return s.Creates + s.Replaces + s.Puts + s.Lists }
 
-// Reads returns the number of requests in the cheaper class. Deletions are free.
+// Reads returns the number of requests for which cloud stores charge the lower price. Deletions are free.
 func (s Stats) Reads() int64 { return s.Gets + s.Heads }
 
 // Sub returns the requests since an earlier reading.

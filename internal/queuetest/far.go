@@ -14,7 +14,7 @@ import (
 
 // RunFar checks names, limits and deduplication of a queue whose deliveries the test cannot receive, and which may
 // have been used before. The tasks that RunFar creates are due in an hour or later, and RunFar deletes them at the
-// end. Nonce makes their names unique.
+// end. The parameter nonce makes their names unique.
 func RunFar(t *testing.T, q queue.Queue, queueName, nonce string) {
 	t.Helper()
 	task := func(name string) queue.Task {

@@ -111,7 +111,7 @@ func foldersOf(modules []module) (map[module]string, error) {
 // licenceFile matches the names of files with licences and notices.
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|third[-_]?party[-_]?(notices?|licen[cs]es?))([-._].*)?$`)
 
-// sourceFile matches files with code, whose names may begin like those of licences.
+// sourceFile matches the names of source files. Such a name may begin like that of a licence: license.go.
 var sourceFile = regexp.MustCompile(`\.(go|s|c|h|py|js|ts|json|ya?ml)$`)
 
 // readComponent reads the licences of a module from its folder. The module's own licences are in files of the folder

@@ -79,7 +79,8 @@ func describe(program, folder string, found *licences) error {
 	)
 }
 
-// linked returns the modules in a program except the main module, and the standard library as the module std.
+// linked returns the modules in a program, without the main module. The standard library is included, as the module
+// std.
 func linked(info *debug.BuildInfo) []module {
 	modules := []module{{path: standardLibrary, version: info.GoVersion}}
 	for _, m := range info.Deps {

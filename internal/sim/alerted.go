@@ -57,7 +57,7 @@ func (l *workload) alertsOf(d ids.Domain) []event.AlertRule {
 	return rules
 }
 
-// channelsOf returns the channels of these rules, sorted.
+// channelsOf returns the channels of the given rules, sorted by name.
 func channelsOf(rules []event.AlertRule) (channels []release.Channel) {
 	if len(rules) == 0 {
 		return nil
@@ -151,7 +151,8 @@ func (c *client) commandAlerts(ctx context.Context, e *clientEngine) error {
 	return e.MuteAlerts(ctx, []string{ruleOfTasks, ruleOfRest}[c.rng.IntN(2)], until, "because")
 }
 
-// counted contains the fields of a notification that the oracle compares with its next version.
+// counted contains the fields of a notification that the oracle remembers, to compare them with the notification's
+// next version.
 type counted struct {
 	channel string
 	count   int64
@@ -181,7 +182,7 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 		if was := before.Notifications.Get(id); was != nil && was.State != state.NotificationCounting && o.w.cfg.KeepRuns == 0 {
 			o.violation(everyTransition, "notification %s of %s was %s, but its row is gone", id, f.domain, was.State)
 		}
-		if !n.final { // the count of a final notification is kept: only its row has expired
+		if !n.final { // keep the count of a final notification: its row has merely expired
 			delete(f.noted.counts, id) // the transitions are now counted in a digest
 		}
 	}

@@ -107,8 +107,8 @@ func (o *oracle) claimsAhead(entry string, data []byte) bool {
 // Clock skew and slow writes delay a sweep by less than longQueued.
 const longQueued = 8 * time.Minute
 
-// requested remembers which run an event of the ledger asks to cancel. If the event requests a second dispatch of a
-// task, requested checks that the queue had lost the task.
+// requested handles a new event of the ledger. If the event requests a cancel, requested remembers the run. If the
+// event requests a second dispatch of a task, requested checks that the queue has not had the task for longQueued.
 func (o *oracle) requested(f *followed, p event.Payload) {
 	if p, ok := p.(*event.RunCancelRequested); ok {
 		f.cancelled[p.RunID] = true
@@ -235,8 +235,8 @@ func refused(s *state.State, entry string) bool {
 	return all
 }
 
-// lastSeq returns the greatest sequence number of the groups of an entry. It returns 0 if no group changed anything,
-// and -1 if the entry is not recorded.
+// lastSeq returns the greatest sequence number at which a group of an entry begins. It returns 0 if no group changed
+// anything, and -1 if the entry is not recorded.
 func lastSeq(s *state.State, entry string) int64 {
 	last := int64(-1)
 	s.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// Prepare initializes the Parquet library, which all worlds share. Call it outside of any bubble: the library keeps
-// channels, and a channel that is created in a bubble must not be used outside of it.
+// Prepare initializes the Parquet library, which all worlds share. Call it outside of any bubble of testing/synctest:
+// the library keeps channels, and a channel that is created in a bubble must not be used outside of it.
 func Prepare() {
 	data, err := archive.Encode([]archive.Entry{{ID: ids.AtTime(time.UnixMilli(0)), Data: []byte("{}\n")}})
 	if err == nil {

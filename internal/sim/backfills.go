@@ -113,7 +113,7 @@ func (c *client) conditions(p *event.AutomationCommand) (to engine.Conditions) {
 	return to
 }
 
-// commandBackfill makes a random command about a backfill.
+// commandBackfill issues a random command about a random backfill.
 func (c *client) commandBackfill(ctx context.Context, e *clientEngine) error {
 	w := c.p.machine.w
 	snap, err := e.Current(ctx)

@@ -39,8 +39,8 @@ func (l *workload) addBatched(p *project, name string) {
 	p.assets = append(p.assets, reader, a)
 }
 
-// directoryOf returns the directory of the execution that made an output: the directory of the output itself or, in a
-// batch, that of the batch.
+// directoryOf returns the directory with all files of the execution that made an output: the directory of the output
+// or, if the output belongs to a batch, the directory of the batch.
 func directoryOf(uri string) string {
 	if batch, ok := contract.BatchOf(uri); ok {
 		return batch
@@ -66,8 +66,9 @@ func (w *world) writeBatch(output string, e *worker.Execution, content string) e
 	return nil
 }
 
-// batchOutput checks a success of a batch in a new revision: the marker has exactly the partitions of the task. Each
-// partition shows this output or the output of a later run. No partition shows files of another execution.
+// batchOutput checks a task with a batch that has succeeded in a new revision. The commit marker must name exactly
+// the partitions of the task. Each partition must show this output or the output of a later run, and never files of
+// another execution.
 func (o *oracle) batchOutput(f *followed, t *state.Task, marker *contract.CommitMarker) {
 	partitions := f.state.BatchOf(t.RunID, t.TaskKey)
 	if len(partitions) != len(marker.Cells) {
@@ -86,7 +87,8 @@ func (o *oracle) batchOutput(f *followed, t *state.Task, marker *contract.Commit
 	}
 }
 
-// taskOf returns the task of a run that materializes a partition, alone or in one of the batches of the run, or nil.
+// taskOf returns the task of a run that materializes a partition, alone or in a batch. It returns nil if the run has
+// no such task.
 func taskOf(s *state.State, runID string, cell backfill.Cell, batches map[state.Key2]*state.Task) *state.Task {
 	if t := s.Tasks.Get(state.Key2{A: runID, B: cell.Task}); t != nil {
 		return t

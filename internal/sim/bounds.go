@@ -20,12 +20,12 @@ import (
 // Upper bounds that hold while a world runs. They are generous, because faults delay everything. Even so, they detect
 // work that never ends, and work that causes ever more work: such work exceeds every bound.
 const (
-	// slack limits how long faults may delay work that is due: a stalled queue, a full store, dead
-	// processes, and clock skew.
+	// slack limits how long work that is due may be delayed by faults: a stalled queue, a full store, dead processes,
+	// and clock skew.
 	slack = 55 * time.Minute
 	// calmSlack is the slack of worlds without faults. There, a domain is swept every 10 minutes.
 	calmSlack = 30 * time.Minute
-	// allowance is how many objects, rows or entries may always exist in addition to a bound.
+	// allowance is the constant part of each bound on objects, rows or entries.
 	allowance = 25
 	// filesEvery is the number of minutes between two counts of the state files. Counting is slow, because it reads all
 	// pins.
@@ -140,9 +140,9 @@ func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	}
 }
 
-// follow records which appends sweeps have had time to list. A domain without a wakeup is listed only by the daily
-// full sweep, even if entries are appended to it. So sweeps have had time to list an append only if a wakeup was due
-// after it, or if the domain has had a wakeup ever since.
+// follow records up to which append sweeps have had enough time to list the ledger. A domain without a wakeup is
+// listed only by the daily full sweep, even if entries are appended to it. So sweeps have had time to list an append
+// only if a wakeup was due after it, or if the domain has had a wakeup ever since.
 func (f *followed) follow(now time.Time) {
 	at := f.manifest.Wakeup.At
 	switch {
@@ -288,8 +288,9 @@ func (o *oracle) collectedSince(f *followed, then floorAt) bool {
 	return o.w.now().Sub(then.at) >= o.slack() && f.manifest.Revision-then.revision >= enoughPublishes
 }
 
-// needed returns a function that reports whether an existing or a pinned revision names a file, or whether a pinned
-// one named it until recently. A pin that was deleted after the last collection may have kept the file.
+// needed returns a function that reports whether a state file may have to exist: an existing or a pinned revision
+// names it, or a pinned one did so until recently. A pin that was deleted after the last collection may have kept the
+// file.
 func (o *oracle) needed(f *followed, b manifest.Boundary) func(key string) bool {
 	for object, err := range o.w.blobs.List(context.Background(), blob.ListOptions{Prefix: manifest.PinPrefix(f.domain)}) {
 		if err == nil {

@@ -112,8 +112,8 @@ func (o *oracle) chainedRun(f *followed, run *state.Run) {
 	}
 }
 
-// chained checks a new run. Each task of a chain must wait for those days of its window that the run also makes, and
-// must read them. It must read no later day.
+// chained checks a new run. A task of a chain must read only days in its window. It must wait for exactly those days
+// in the window that the run also materializes, and must read them.
 func (o *oracle) chained(f *followed, run *state.Run, built *plan.Plan) {
 	days := map[string]string{} // tasks of chains, by asset and day
 	for i := range built.Tasks {

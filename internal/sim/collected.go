@@ -34,7 +34,7 @@ type later struct {
 func (l *later) Now() time.Time { return l.Clock.Now().Add(l.by) }
 
 // collected checks, on a copy of the store, that unreferenced objects are deleted in the end. It publishes two more
-// revisions, so late that no earlier revision needs to be kept any more. After that, only the newest revisions and
+// revisions, after so much time that no earlier revision needs to be kept. After that, only the newest revisions and
 // their files may be left.
 func (o *oracle) collected(f *followed) {
 	if f.manifest == nil {

@@ -20,11 +20,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// keepSuperseded returns how long a world keeps superseded versions. A run may be appended to the ledger long after
-// the state from which it was planned was read. Until the append, the inputs of the run must be kept. The result is
-// the sum of all possible delays: a client waits for three minutes, and may be frozen for four. Its requests may take
-// four minutes each, and take effect two minutes late. It also allows for the difference between the clocks of two
-// machines.
+// keepSuperseded returns how long a world keeps superseded versions. A client plans a run on the state that it has
+// read, and may append the run to the ledger much later. Until the append, the inputs of the run must be kept. The
+// result is the sum of all possible delays: a client waits for three minutes, and may be frozen for four. Its
+// requests may take four minutes each, and take effect two minutes late. It also allows for the difference between
+// the clocks of two machines.
 func (f Faults) keepSuperseded() time.Duration {
 	d := clientTimeout + time.Minute + 2*time.Duration(f.MaxSkew)*time.Second
 	if f.Freeze > 0 {
@@ -39,7 +39,7 @@ func (f Faults) keepSuperseded() time.Duration {
 	return d
 }
 
-// outputs returns which outputs of an asset a world keeps. It is a [gc.Rule].
+// outputs returns the rules by which a world keeps the outputs of an asset. It is a [gc.Rule].
 func (c World) outputs(asset string) (gc.Keep, bool) {
 	unseen := time.Duration(c.KeepUnseen) * time.Minute
 	keep := gc.Keep{
@@ -56,7 +56,7 @@ func (c World) outputs(asset string) (gc.Keep, bool) {
 	return keep, true
 }
 
-// manyVersions is more versions than any partition has in a world.
+// manyVersions is greater than the number of versions of any partition in a world.
 const manyVersions = 10_000
 
 // drawCollectors adds collectors of outputs to some worlds, and runs of assets without their
@@ -134,7 +134,7 @@ func (f *followed) stored(key string) (materialization, name string) {
 }
 
 // deletingOutput checks an output that is about to be deleted: no partition may show it, and no live run may make or
-// read it. An exception is a retry that is published during the pass: an output that it reads may be deleted.
+// read it. One exception: if a retry is published during the pass, the outputs that it reads may be deleted.
 func (o *oracle) deletingOutput(p *process, key string) {
 	if p.machine.kind == "gc" {
 		o.w.fault("output collected")
@@ -201,7 +201,7 @@ func (o *oracle) deletingKept(p *process, f *followed, key, materialization stri
 	}
 }
 
-// show records the materializations that partitions have shown in this timeline.
+// show records each materialization that a partition has shown in this timeline, with its output directory.
 func (o *oracle) show(f *followed, rebuilt bool) {
 	if rebuilt {
 		clear(f.shown)
@@ -307,8 +307,8 @@ func (o *oracle) garbageCollected(f *followed) {
 	o.onlyShown(f, blobs)
 }
 
-// aged is a store that reports the clock's time as the time at which each manifest was written. The
-// store in memory would report the time of the bubble.
+// aged is a store that reports the time of a clock that is ahead as the time at which each object was written. The
+// store in memory would report the time of the bubble in which the world runs.
 type aged struct {
 	blob.Store
 
@@ -330,7 +330,7 @@ func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 		if row.OutputURI == "" || f.state.Hidden(row) {
 			continue
 		}
-		shown[row.MaterializationID] = directoryOf(row.OutputURI) // batches are collected as a whole
+		shown[row.MaterializationID] = directoryOf(row.OutputURI) // the directory of a batch is collected as a whole
 		asset, _ := ids.ParseAssetKey(row.AssetKey)
 		cells[strings.TrimSuffix(contract.AssetPrefix(f.domain, asset, row.PartitionKey), "/")] = true
 	}
@@ -355,9 +355,9 @@ func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 			there[id] = true
 		case ok && strings.HasPrefix(object.Key, uri):
 		case ok && o.w.lost(blobs, uri):
-			// The collector reads commit markers only if several executions have files. So if the winner's files were deleted,
-			// and only a loser's files are left, the collector takes them for the winner's files. It keeps them until a later
-			// version supersedes the output.
+			// The collector reads commit markers only if several executions have files. So if the winner's files were deleted
+			// and only a loser's files are left, the collector keeps these as if they were the winner's, until a later version
+			// supersedes the output.
 		case !ok && id < f.manifest.BaseSnapshot.RunsFrom && !cells[path.Dir(path.Dir(path.Dir(object.Key)))]:
 			// Accept the object: the row of its run was deleted, so it is unknown whether the object belongs to an
 			// output.

@@ -50,7 +50,7 @@ type World struct {
 	// deleted if it is not among the newest KeepVersions of its partition, or was superseded at least KeepOutputs
 	// minutes ago. An output that never became visible is deleted after KeepUnseen minutes.
 	Collectors, KeepVersions, KeepOutputs, KeepUnseen int
-	// KeepEach: some assets have their own rules, which keep more outputs.
+	// KeepEach: some assets have rules that keep more outputs than the settings above.
 	KeepEach bool
 	// Alone is how many of a thousand runs select one asset without its upstreams.
 	Alone int
@@ -72,17 +72,17 @@ type World struct {
 	// If Alerts is not 0, the releases of domains have alert rules and deadlines. A channel refuses each of the first
 	// two tries to send a message with a probability of Alerts/10.
 	Alerts int
-	// Each project has an asset that reads its own earlier days. Chained is the number of days of this asset. 0: no
-	// project has such an asset.
+	// If Chained is not 0, each project has an asset that reads its own earlier days, and Chained is the number of days
+	// of this asset.
 	Chained int
 	// If Batched is not 0, the assets that read their own earlier days are replaced with assets whose tasks materialize
 	// up to this many days.
 	Batched int
-	// In a large world, Large is the number of unpartitioned assets of each project, and Days is the number of days of
-	// its partitioned assets: see large.go. 0: the world is small.
+	// If Large is not 0, the world is large: Large is the number of unpartitioned assets of each project, and Days is
+	// the number of days of its partitioned assets. See large.go.
 	Large, Days int
-	// In a large world, a compactor's writes to the store take Slowed times as long as usual, so that many tasks end in
-	// each revision: see slowed.go. 0: writes take as long as usual.
+	// If Slowed is not 0, a compactor's writes to the store take Slowed times as long as usual, so that many tasks end
+	// in each revision. Only large worlds are slowed: see slowed.go.
 	Slowed int
 	// Slots is how many tasks a worker executes at once. 0: 8.
 	Slots int
@@ -90,11 +90,11 @@ type World struct {
 	Begin int
 	// Online is the number of rebuilds that run while everything else continues.
 	Online int
-	// If Merging is not 0, small outputs of at least this many neighbouring partitions are merged. Mergers is the number
+	// If Merging is not 0, sequences of at least this many neighbouring small outputs are merged. Mergers is the number
 	// of machines that merge them, in addition to the workers: see merging.go.
 	Merging, Mergers int
-	// Parquet encodes projections as Parquet files. Otherwise the rows stay in memory, and the state files contain only
-	// references to them.
+	// Parquet: state files are encoded as Parquet. Otherwise the rows stay in memory, and the state files only refer to
+	// them.
 	Parquet bool
 	// KillAt is the number of a call, counted over all processes. The process that makes this call dies. 0: no process
 	// dies.

@@ -34,7 +34,7 @@ func (c *World) drawDamage() {
 }
 
 // outputWritten keeps the content of a new file of an output. When the file is a commit marker, outputWritten may
-// damage the output: half of the time immediately, before a task reads the output.
+// damage the output: in half of these cases at once, before any task reads the output.
 func (w *world) outputWritten(key string) {
 	if w.cfg.Faults.Damaged == 0 && w.cfg.Merging == 0 {
 		return
@@ -193,8 +193,8 @@ func (o *oracle) input(e worker.Execution, key string, content []byte) {
 	}
 }
 
-// refusedInputs checks attempts that failed because of an input: their errors must name a damaged file. They may also
-// name a missing file, which may have been collected.
+// refusedInputs checks attempts that failed because an input was invalid or missing: the error must name a damaged
+// file. In worlds with collectors, it may instead name a missing file, because the file may have been collected.
 func (o *oracle) refusedInputs(f *followed) {
 	if o.w.cfg.Faults.Damaged == 0 {
 		return
@@ -222,8 +222,8 @@ type damagedOutput struct {
 	visible bool // the partition shows the output
 }
 
-// damagedOutputs returns the damaged outputs that a verification must report. It also returns those that a verification
-// need not report, because their runs are about to leave history.
+// damagedOutputs returns all damaged outputs. A verification must report those whose field kept is true. It need not
+// report the others, because their runs are about to leave history.
 func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
 	var found []damagedOutput
 	for t := range f.state.Tasks.All {
@@ -259,9 +259,9 @@ func visible(s *state.State, t *state.Task) bool {
 // rest is the last line of a truncated list of problems.
 const rest = "…"
 
-// mayLeaveOut reports whether the list of damaged outputs in a report is truncated, so that it may lack an output. A
-// truncated list of problems ends with the line rest. A truncated list of superseded outputs does not, but the report
-// counts all superseded outputs.
+// mayLeaveOut reports whether a report may lack a damaged output because a list is truncated. A truncated list of
+// problems ends with the line rest. The list of superseded outputs, which never contains a visible output, is
+// truncated if the report counts more outputs than the list contains.
 func mayLeaveOut(report *repair.Report, visible bool) bool {
 	return slices.Contains(report.Problems, rest) || !visible && report.SupersededOutputs > len(report.Superseded)
 }

@@ -169,9 +169,9 @@ func (o *oracle) freshness(f *followed) {
 	}
 }
 
-// codesOf returns a function that returns the code fingerprints with which a partition of an asset may be fresh. They
-// depend on the partition: in an asset that reads itself, the windows of the first partitions are cut off, because
-// they begin before the first period.
+// codesOf returns a function that maps a partition of an asset to the code fingerprints that a fresh version may
+// have. They depend on the partition: if an asset reads itself, the windows of its first partitions are shortened,
+// because they would begin before the first period.
 func codesOf(assets []plan.Asset, a *plan.Asset) func(partition string) []string {
 	g, err := plan.NewGraph(assets)
 	if err != nil {

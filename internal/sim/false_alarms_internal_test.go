@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A new version of one day makes only that day of a batch stale. (World 115300010: the oracle expected both days to be
-// stale.)
+// A new version of one day makes only that day of a batch stale. (World 115300010: the oracle wrongly expected both
+// days to be stale.)
 func TestInputBelongsToOnePartitionOfABatch(t *testing.T) {
 	batch := []string{"date=1999-10-28", "date=1999-10-29"}
 	require.True(t, readFor(batch, batch[0], batch[0]))
@@ -22,8 +22,8 @@ func TestInputBelongsToOnePartitionOfABatch(t *testing.T) {
 	require.True(t, readFor(nil, batch[0], batch[1]), "a task of one partition that reads a window")
 }
 
-// A verification lists fifty superseded outputs and counts the others. (World 115100002 had more: the oracle expected
-// all of them in the list.)
+// A verification lists fifty superseded outputs and counts the others. (World 115100002 had more, and the oracle
+// wrongly expected all of them in the list.)
 func TestVerificationMayLeaveOutSupersededOutputs(t *testing.T) {
 	full := &repair.Report{Superseded: []string{"one"}, SupersededOutputs: 2}
 	require.True(t, mayLeaveOut(full, false))

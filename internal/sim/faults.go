@@ -37,11 +37,11 @@ type Faults struct {
 	// Older is the maximum number of minutes for which compactors run a build that does not know all event types. Each
 	// compactor is upgraded at its own time.
 	Older int
-	// Unreadable is a fault of new ledger entries and plans: they cannot be read for a while. Some entries stay
+	// Unreadable is drawn for each new ledger entry and plan: it cannot be read for a while. Some entries stay
 	// unreadable, and an operator skips them.
 	Unreadable int
-	// Damaged is a fault of committed outputs: in a file, a bit is flipped, or the file is truncated, replaced or
-	// deleted.
+	// Damaged is drawn for each committed output: a bit of one of its files is flipped, or the file is truncated,
+	// replaced or deleted.
 	Damaged int
 	// Wipe is how often projections are damaged or deleted. An operator then rebuilds them.
 	Wipe int

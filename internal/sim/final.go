@@ -91,7 +91,7 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 		if problem := spent(f, t, policy); problem != "" && !f.cancelled[run.RunID] {
 			return problem + ": " + t.ErrorCode + " " + t.ErrorMessage
 		}
-		// If the order is lost, a run timeout may have cancelled the attempt, although the rebuild folds this timeout
+		// If the folding order is lost, the attempt may have been cancelled by a run timeout that the rebuild folds only
 		// later.
 		if o.w.cfg.Faults.calm() && !f.unordered && o.w.damagedIn(t.ErrorMessage) == "" && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 && !o.blocked(t) &&
 			!o.raced(run, t.ErrorCode, t.ErrorMessage) {
@@ -103,9 +103,9 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 	return ""
 }
 
-// spent checks, with the recorded attempts of a failed task, that the task had no attempts left. It returns "" if so,
-// and otherwise the reason why the task should have been retried. Servo grants another attempt for at most ten
-// losses.
+// spent uses the recorded attempts of a failed task to check that the task had no attempts left. If it had, spent
+// returns the reason why the task should have been retried, and otherwise "". Servo grants another attempt for each
+// loss, but at most ten.
 func spent(f *followed, t *state.Task, policy plan.Retries) string {
 	const most = 10
 	lost, last := int32(0), &state.Attempt{}
@@ -256,8 +256,8 @@ func leftNoTrace(st *state.State, run *state.Run) bool {
 	return !said
 }
 
-// bounded checks that the number of entries is proportional to the number of requests: no repair may cause further
-// repairs without end.
+// bounded checks that the number of entries is within a bound that depends on attempts, tasks and time: no repair may
+// cause further repairs without end.
 func (o *oracle) bounded(f *followed) {
 	attempts := f.state.Attempts.Len()
 	minutes := int((o.w.elapsed() - o.w.cfg.Faults.outage()).Minutes())

@@ -49,8 +49,8 @@ type followed struct {
 	// archived.
 	durable, archived map[string]uint32
 	cut               string
-	// ahead contains the entries that are far ahead of the store's clock. The value is true if the whole entry has no
-	// effect, and false if a part of the entry may have no effect.
+	// ahead contains the entries that are far ahead of the store's clock. The value is true if the whole entry must have
+	// no effect, and false if a part of the entry may have none.
 	ahead map[string]bool
 	// settings holds the commands that set or remove limits, by limit.
 	settings map[state.Key2][]setting

@@ -61,7 +61,7 @@ type forgetCommand struct {
 	*event.AssetsForgotten
 }
 
-// noteForgotten remembers the commands to forget assets that an entry contains.
+// noteForgotten remembers an entry's commands that forget assets.
 func (f *followed) noteForgotten(entry string, data []byte) {
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for _, e := range group.Events {
@@ -110,9 +110,10 @@ func (o *oracle) forgotten(f *followed) {
 	}
 }
 
-// hiddenSince checks that readers find the output of a forgotten asset only if it became visible after the fold
-// sequence number seq, at which the asset was forgotten. After a rebuild without the recorded order, it also checks
-// that outputs of runs whose ids are less than the parameter below are hidden.
+// hiddenSince checks whether readers find the output of a forgotten asset. The parameter seq is the fold sequence
+// number at which the asset was forgotten: readers must find exactly the outputs that became visible later. The
+// parameter below is "" or, after a rebuild without the recorded order, a run id: outputs of runs with lower ids must
+// be hidden, too.
 func (o *oracle) hiddenSince(f *followed, row *state.Partition, seq int64, below string) {
 	const invariant = "forgotten assets"
 	found, err := (&snapshot.Snapshot{State: f.state}).Partition(context.Background(), row.AssetKey, row.PartitionKey)

@@ -12,8 +12,8 @@ import (
 // maxGhosts is the maximum number of tasks about which one request appends stale events.
 const maxGhosts = 12
 
-// appendGhosts appends stale events, as a process would that was frozen for a long time: reports on attempts that
-// timed out or ended, and outdated requests and timers. The fold must ignore these events.
+// appendGhosts appends stale events, like a process that was frozen for a long time: reports on attempts that timed
+// out or ended, and outdated requests and timers. The fold must ignore these events.
 func (c *client) appendGhosts(ctx context.Context, e *clientEngine) error {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -30,7 +30,8 @@ func (c *client) appendGhosts(ctx context.Context, e *clientEngine) error {
 			break
 		}
 		p := payloads[c.rng.IntN(len(payloads))]
-		// The id of the event sorts after all ids of the task, so that a rebuild also folds the event after them.
+		// The id of this event is greater than the ids of the task's earlier events, so that a rebuild also folds this
+		// event after them.
 		if _, err := e.appender.Append(ctx, []*event.Envelope{{Domain: e.domain, CorrelationID: t.RunID, CausationID: t.Version, Payload: p}}); err != nil {
 			return err
 		}

@@ -11,11 +11,11 @@ import (
 // idleIsFree is the name of the invariant about idle domains.
 const idleIsFree = "I-32 idle is free"
 
-// idleFor is how long the calls of idle domains are counted.
+// idleFor is for how long calls are counted while all domains are idle.
 const idleFor = 20 * time.Minute
 
-// idle counts the calls of services while nothing is due in any domain. Only listings of wakeups are allowed, and are
-// not counted.
+// idle counts the calls of services while nothing is due in any domain. Services must make no calls in this time,
+// except listings of wakeups, which are not counted.
 type idle struct {
 	begun  time.Time // when the other processes were stopped; zero: not yet
 	from   time.Time // when counting began; zero: not yet
@@ -30,9 +30,9 @@ func (i *idle) stopped(m *machine) bool {
 	return !i.begun.IsZero() && (m.kind == "reader" || m.kind == "gc" || m.kind == "client")
 }
 
-// ended reports whether the counting of calls is over. It first stops the other processes, and then waits until
-// nothing is due soon. In worlds with faults or full sweeps, calls are not counted: faults cause deliveries that
-// arrive late, and full sweeps visit every domain.
+// ended reports whether the counting of calls is over. Its first call stops the processes that are not services. The
+// counting begins when nothing is due soon. In worlds with faults or full sweeps, calls are not counted: faults cause
+// deliveries that arrive late, and full sweeps visit every domain.
 func (i *idle) ended(w *world) bool {
 	if !w.cfg.Idle || w.cfg.Faults != (Faults{}) || w.cfg.FullEvery > 0 || w.cfg.Ahead > 0 {
 		return true

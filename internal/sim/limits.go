@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// limit sets or removes a limit, or applies the limits of a servo.yaml with one pool. A workspace
-// has four times the slots of a pool.
+// limit sets the limit of a pool or of the workspace, removes it, or applies the limits of a servo.yaml that contains
+// only this limit. Normally, the workspace gets four times as many slots as a pool.
 func (c *client) limit(ctx context.Context, e *engine.Engine, a ask) error {
 	const applies, removes = 14, 12 // a.slots is 3 to 14: 14 means apply, 12 and 13 mean remove
 	slots := c.p.machine.w.cfg.manySlots(a.slots)
@@ -42,7 +42,7 @@ type setting struct {
 	removed          bool
 }
 
-// noteLimits remembers the commands to set or remove limits that an entry contains.
+// noteLimits remembers an entry's commands that set or remove limits.
 func (f *followed) noteLimits(entry string, data []byte) {
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for _, e := range group.Events {

@@ -59,7 +59,7 @@ type markCommand struct {
 	*event.PartitionsMarked
 }
 
-// noteMarks remembers the commands to mark outputs that an entry contains.
+// noteMarks remembers an entry's commands that mark outputs.
 func (f *followed) noteMarks(entry string, data []byte) {
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for _, e := range group.Events {

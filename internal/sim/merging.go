@@ -84,7 +84,8 @@ func (l *workload) drawMergedReads(span time.Duration) {
 	}
 }
 
-// merging returns how the workers of a world merge outputs. A merged file contains few cells.
+// merging returns the settings with which the workers of a world merge outputs. The limits are so low that a merged
+// file contains few cells.
 func (c World) merging() (s worker.MergeSettings) {
 	if c.Merging == 0 {
 		return s
@@ -184,8 +185,8 @@ func mergeOutputs(ctx context.Context, m *worker.Merger, snap *snapshot.Snapshot
 	return err
 }
 
-// writeRows writes a Parquet file, which contains the text, for a partition in a world that merges outputs. Most of the
-// files of an asset have the same columns.
+// In a world that merges outputs, writeRows writes a Parquet file that contains the text into the folder of a
+// partition. Most of the files of an asset have the same columns, and some partitions get no file.
 func (w *world) writeRows(folder, text string) error {
 	if w.cfg.Merging == 0 {
 		return nil
@@ -195,7 +196,7 @@ func (w *world) writeRows(folder, text string) error {
 		return nil
 	}
 	footer := footers()[min(1, draw/16%8)]
-	const magic = 4 // the length of the magic number, after which a file without rows may contain anything
+	const magic = 4 // length of the magic number; in a file without rows, any bytes may follow it
 	return os.WriteFile(filepath.Join(folder, rowsName), slices.Concat(footer[:magic], []byte(text), footer[magic:]), 0o600)
 }
 
@@ -280,7 +281,8 @@ type mergedFile struct {
 	cells  []merged.Cell
 }
 
-// mergedWritten follows the indexes of merged files, and may damage an object of merged files.
+// mergedWritten handles a new or changed object of merged files: it lets the oracle check a changed index, and may
+// damage the object later.
 func (w *world) mergedWritten(d ids.Domain, prefix, key string) {
 	if key == merged.IndexKey(prefix) {
 		w.oracle.indexed(d, prefix)
@@ -301,8 +303,8 @@ func (w *world) damageMerged(r *rand.Rand, key string) {
 	w.fault("merged file damaged")
 }
 
-// indexed checks the merged files that an index names for the first time: they contain the files of their outputs, byte
-// for byte.
+// indexed checks the merged files that an index names for the first time: they must contain the files of their
+// outputs, byte for byte.
 func (o *oracle) indexed(d ids.Domain, prefix string) {
 	ctx := context.Background()
 	index, _, _, err := merged.Load(ctx, o.w.blobs, prefix)
@@ -339,7 +341,7 @@ func (o *oracle) mergedContent(d ids.Domain, prefix, id string, f *merged.File) 
 	}
 }
 
-// isNamed reports whether the index names a merged file whose rows exist.
+// isNamed reports whether the index names a merged file, and the file itself exists.
 func (o *oracle) isNamed(blobs blob.Store, prefix, id string) bool {
 	index, _, _, err := merged.Load(context.Background(), blobs, prefix)
 	if err != nil || !slices.ContainsFunc(index.Files, func(e merged.Entry) bool { return e.ID == id }) {
@@ -349,8 +351,8 @@ func (o *oracle) isNamed(blobs blob.Store, prefix, id string) bool {
 	return err == nil
 }
 
-// deletingCopied checks an output that a collector is about to delete: no merged file that was published before the
-// pass began may still contain the output.
+// deletingCopied checks an output that a collector is about to delete: if a merged file that was published before the
+// pass began contains the output, the merged file must already be gone.
 func (o *oracle) deletingCopied(p *process, key string) {
 	isPart := func(c merged.Cell) bool {
 		return strings.HasPrefix(key, c.URI) || key == contract.CommitMarkerKeyOf(c.URI)
@@ -365,8 +367,9 @@ func (o *oracle) deletingCopied(p *process, key string) {
 	}
 }
 
-// deletingMerged checks an object of a merged file that a collector is about to delete. The file must contain an
-// output that no partition shows, or be more than an hour old and not named by the index.
+// deletingMerged checks an object of a merged file that a collector is about to delete. The merged file must contain
+// an output that no partition shows, or the object must be more than an hour old and the index must not name the
+// file.
 func (o *oracle) deletingMerged(p *process, f *followed, prefix, key string) {
 	id := merged.IDOf(prefix, key)
 	file := o.merged[id]

@@ -109,8 +109,8 @@ type request struct {
 	answer func(answer) // called once
 }
 
-// request sends a request of a process, or of the cloud if the parameter from is nil. The driver calls the function
-// "then" with the answer, unless the sending process has died.
+// request sends a request of the process from or, if from is nil, of the cloud. The driver calls the function "then"
+// with the answer, unless the process has died.
 func (w *world) request(method string, u *url.URL, header http.Header, body []byte, from *process, then func(answer)) {
 	fault := w.faults.network()
 	answered := false
@@ -152,7 +152,7 @@ func (w *world) route(kind string) *process {
 	return live[w.faults.rng.IntN(len(live))]
 }
 
-// serve makes the process handle the request in a new goroutine.
+// serve starts a goroutine in which the process that receives the request handles it.
 func (r *request) serve(method string, u *url.URL, header http.Header, body []byte) {
 	p := r.to
 	req, err := http.NewRequestWithContext(context.WithValue(p.work, serving{}, r.id), method, u.String(), bytes.NewReader(body))
@@ -179,7 +179,7 @@ func (r *request) serve(method string, u *url.URL, header http.Header, body []by
 	})
 }
 
-// breakOff resets the connection of a request to a process that died.
+// breakOff answers a request with a connection reset, because the process that served it has died.
 func (r *request) breakOff() {
 	r.answer(answer{err: fmt.Errorf("%s: %w", r.name, errReset)})
 }

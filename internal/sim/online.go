@@ -22,7 +22,7 @@ const (
 	bareWriter   = "online, bare"
 )
 
-// scheduleOnline schedules rebuilds of domains that other processes keep using.
+// scheduleOnline schedules rebuilds of domains that other processes use at the same time.
 func (w *world) scheduleOnline() {
 	r := random(w.cfg.Seed, "online", 1)
 	for range w.cfg.Online {

@@ -99,8 +99,8 @@ func (o *oracle) published(key string) {
 	o.commit(f, m)
 }
 
-// raiseCut records the history cutoff of a revision that was published on a damaged state. Until a rebuild repairs
-// the domain, the writer of this revision may archive entries up to the cutoff.
+// raiseCut records the history cutoff of a revision that was published while the domain was damaged. Until a rebuild
+// repairs the domain, the writer of this revision may archive entries up to this cutoff.
 func (o *oracle) raiseCut(f *followed, key string, revision int64) {
 	data, _, err := o.w.blobs.Get(context.Background(), key)
 	if err != nil {
@@ -292,7 +292,7 @@ func (o *oracle) filesOf(f *followed, m *manifest.Manifest) []manifest.File {
 // state has n times as many rows, only about every n-th revision is compared.
 const readRows = 500
 
-// checkRead compares the state that a reader loaded with the published one.
+// checkRead compares the state that a reader has loaded with the published state of the same revision.
 func (o *oracle) checkRead(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 	f := o.domains[d]
 	if snap.Revision == 0 || f.broken {

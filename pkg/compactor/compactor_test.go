@@ -274,8 +274,8 @@ func TestNewerBuildFoldsUnsupportedDeadLetter(t *testing.T) {
 	w.verify()
 }
 
-// A dead letter must be tried again after a step that failed. This test fails if a failed publish counts as an
-// attempt to fold the entry.
+// If a step fails while it folds a dead letter again, the next step must try again. This test fails if the failed
+// step counts as the only attempt.
 func TestUnsupportedDeadLetterSurvivesFailures(t *testing.T) {
 	for name, broken := range map[string]string{"entry is unreadable": "ledger/", "state is not writable": "state/"} {
 		t.Run(name, func(t *testing.T) {
@@ -349,8 +349,8 @@ func (s *paged) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.
 	}
 }
 
-// INV-9. A listing takes several requests, so it may find a timer and still miss an older fact. This test fails if step
-// folds decisions of timers with the listing that found them.
+// INV-9. A listing takes several requests, so it may find a timer and still miss an older fact. This test fails if
+// the round that lists a timer also folds its decision.
 func TestListedTimerWaitsForSecondListing(t *testing.T) {
 	w := newWorld(t)
 	store := &paged{Store: w.store()}

@@ -20,8 +20,7 @@ import (
 )
 
 // decode reads and decodes an entry, and refuses groups that are too far ahead of the store's clock. An entry that an
-// older build refused may have moved to the archive since, so decode reads such an entry through archived, a reader
-// of the archive.
+// older build refused may be in the archive by now, so decode reads such an entry with the archive reader archived.
 func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reader) ([]fold.Group, error) {
 	var groups []fold.Group
 	if size := e.bytes(); size > ledger.MaxEntryBytes {
@@ -89,8 +88,8 @@ func Refused(entry, reason, detail string, size int64) fold.Group {
 	return fold.Group{Entry: entry, ID: WholeEntry, Reason: reason, Detail: detail, Bytes: size}
 }
 
-// RefusedRead returns the group of an entry that can never be read, given the error of reading it.
-// It returns false if a retry may succeed.
+// RefusedRead returns the refused group of an entry that can never be read. The parameter err is the error of reading
+// the entry. If a retry may succeed, RefusedRead returns false.
 func RefusedRead(entry string, err error) (fold.Group, bool) {
 	if large, ok := errors.AsType[*blob.TooLargeError](err); ok {
 		return tooLarge(entry, large.Size), true
@@ -137,7 +136,7 @@ func Decode(entry string, data []byte) []fold.Group {
 }
 
 // FetchPlans reads the plans that groups refer to. It returns an error if a plan cannot be read
-// now. If a plan can never be read, it passes the reason to the fold.
+// now. If a plan is missing or invalid for good, FetchPlans stores the reason in the group, for the fold.
 func FetchPlans(ctx context.Context, store blob.Store, d ids.Domain, groups []fold.Group) error {
 	for i := range groups {
 		for _, e := range groups[i].Events {

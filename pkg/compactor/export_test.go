@@ -7,7 +7,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold"
 )
 
-// RefuseAsOlderBuild records an entry's groups as an older build would record them, which does not know the types of
+// RefuseAsOlderBuild records the groups of an entry in the way of an older build that does not know the types of
 // their events.
 func (c *Compactor) RefuseAsOlderBuild(e Entry) {
 	for _, g := range Decode(e.ID, e.Data) {

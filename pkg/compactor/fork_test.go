@@ -31,7 +31,7 @@ func TestDivergedWritersDoNotMixStates(t *testing.T) {
 			w.step(ahead, a)
 			remove(t, w, "manifests/")
 			w.step(behind, b) // this publishes another revision 2
-			w.step(ahead, b)  // this publishes revision 3 after its own revision 2
+			w.step(ahead, b)  // this publishes revision 3, based on the first revision 2
 
 			if how == "a conflict" {
 				_, err := behind.Step(t.Context(), compactor.Request{Barrier: true})
@@ -92,7 +92,7 @@ func TestVerifyRejectsTwoGroupsWithOneSequence(t *testing.T) {
 }
 
 // After two writers have diverged, one may have listed and folded entries that the other lacks. This test fails if a
-// watermark survives a change of the timeline.
+// process keeps a watermark when it changes to another timeline.
 func TestReloadOfOtherTimelineListsAgain(t *testing.T) {
 	w := newWorld(t)
 	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c"), foldtest.Task("d"))

@@ -46,7 +46,7 @@ type gaps struct {
 	open     map[string]error
 	reported map[string]bool
 
-	// left holds a token if a step has left gaps since a token was last received. unread is the number of gaps.
+	// A step that leaves gaps puts a token into the channel left, which holds at most one. unread is the number of gaps.
 	left   chan struct{}
 	unread atomic.Int64
 }
@@ -58,8 +58,8 @@ func newGaps() *gaps {
 // names returns the open gaps in ascending order.
 func (g *gaps) names() []string { return slices.Sorted(maps.Keys(g.open)) }
 
-// below returns the id up to which a listing is complete, given that it has found gaps: complete, or a lower id that
-// is below every gap.
+// below returns the id up to which everything is folded after a listing that was complete up to the id complete, and
+// that found gaps. This id is complete or, if a gap is at or below complete, an id below all gaps.
 func below(found map[string]error, complete string) string {
 	for entry := range found {
 		if complete >= entry {
@@ -98,7 +98,7 @@ func (g *gaps) close(folded func(entry string) bool) (news []string) {
 	return news
 }
 
-// announce tells the goroutine that retries gaps how many gaps are left.
+// announce passes the number of open gaps to the goroutine of retryGaps, and wakes it if there are any.
 func (g *gaps) announce() {
 	g.unread.Store(int64(len(g.open)))
 	if len(g.open) > 0 {
@@ -153,8 +153,8 @@ func (c *Compactor) retryGaps(ctx context.Context) {
 	}
 }
 
-// readAll reads and decodes entries, and the plans that they name. For an entry that cannot be read
-// after a few attempts it returns an error instead of groups. err is set only if ctx is done.
+// readAll reads and decodes entries, and the plans that they name. If an entry cannot be read after a few attempts,
+// failed contains an error at its index, and decoded no groups. err is set only if ctx is done.
 func (c *Compactor) readAll(ctx context.Context, entries []Entry) (decoded [][]fold.Group, failed []error, err error) {
 	decoded, failed = make([][]fold.Group, len(entries)), make([]error, len(entries))
 	archived := archive.NewReader(c.cfg.Store, c.cfg.Domain)

@@ -26,7 +26,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// seal makes reads fail for objects whose keys contain one of the names.
+// seal makes reads of all objects fail whose keys contain one of the names, except skip objects.
 func (w *world) seal(names ...string) {
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 		for _, name := range names {
@@ -121,7 +121,7 @@ func TestI15UnreadableEntryHoldsUpNothingButItself(t *testing.T) {
 	require.Empty(t, w.barrier(again).Unreadable)
 	require.NotEmpty(t, w.rows(again, lost))
 	require.Equal(t, []string{"a=READY", "b=SUCCEEDED"}, w.states(again, run), "the timer has fired, after the fact")
-	for range 2 { // the first listing observes the store time up to which the second is complete
+	for range 2 { // the second listing is complete up to a store time that the first one has observed
 		w.append(w.Started(other, "a", 1))
 		w.barrier(again)
 	}
@@ -219,7 +219,7 @@ func TestSkippedEntryStaysADeadLetter(t *testing.T) {
 
 	sealed := w.repair()
 	sealed.Store = w.store()
-	for _, cfg := range []repair.Config{sealed, w.repair()} { // the entry is unreadable, then readable
+	for _, cfg := range []repair.Config{sealed, w.repair()} { // first, the entry is unreadable; then readable
 		report, err := repair.Verify(t.Context(), cfg)
 		require.NoError(t, err)
 		require.Empty(t, report.Problems)

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// Proof identifies the object that the store has under an entry's name.
+// Proof is the version and the checksum of the stored object of an entry.
 type Proof struct {
 	Version int64
 	CRC32C  uint32
@@ -22,7 +22,7 @@ type Proof struct {
 // and reads the entries from the store.
 var errUnproven = errors.New("handed-over bytes differ from the stored entry")
 
-// proof compares handed-over entries with the store while they are decoded and folded.
+// proof compares handed-over entries with the stored objects, while the compactor decodes and folds the entries.
 type proof struct {
 	once sync.Once
 	wait func() error
@@ -62,8 +62,8 @@ func (c *Compactor) proveEntry(ctx context.Context, e Entry) error {
 	if err != nil {
 		return fmt.Errorf("fold entry %s: %w: %w", e.ID, errUnproven, err)
 	}
-	// A store in a folder does not know the checksum. There, no handed-over entry is proven, and the compactor reads the
-	// entry.
+	// A store in a folder keeps no checksums. So it can prove no handed-over entry, and the compactor reads the entry
+	// from the store.
 	if stored.Version != e.Proof.Version || stored.CRC32C != e.Proof.CRC32C {
 		return fmt.Errorf("fold entry %s: %w: the store has version %d and CRC-32C %08x, and the caller named %d and %08x",
 			e.ID, errUnproven, stored.Version, stored.CRC32C, e.Proof.Version, e.Proof.CRC32C)

@@ -109,7 +109,7 @@ func TestHandedOverBytesAreFoldedOnlyAsStored(t *testing.T) {
 	w.step(c, lie)
 	require.Equal(t, "a=FAILED", w.states(c, run)[0])
 
-	// A proof of another version of the object proves nothing.
+	// An entry is not proven by the version of another object.
 	other := w.append(w.Finished(run, "b", 1, event.Succeeded))
 	other.Data = bytes.Replace(other.Data, []byte("succeeded"), []byte("cancelled"), 1)
 	other.Proof.Version++
@@ -121,7 +121,7 @@ func TestHandedOverBytesAreFoldedOnlyAsStored(t *testing.T) {
 	never.ID = w.ids.New()
 	require.Zero(t, w.step(c, never).Folded)
 
-	// A store whose HEAD requests fail does not stop the fold if its objects can be read.
+	// If HEAD requests fail, the compactor reads the entry from the store and folds it.
 	last := w.append(w.Finished(run, "c", 1, event.Succeeded))
 	w.faults(func(op faultblob.Op, _ string) faultblob.Fault {
 		if op == faultblob.Head {

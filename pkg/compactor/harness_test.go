@@ -95,7 +95,8 @@ func (w *world) faults(hook faultblob.Hook) {
 	w.hook = hook
 }
 
-// counts counts operations from now on. Operations may run in parallel.
+// counts returns the number of operations from now on that the function counted accepts. The number grows while
+// operations run, also in parallel.
 func (w *world) counts(counted func(op faultblob.Op, key string) bool) *atomic.Int64 {
 	var n atomic.Int64
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
@@ -119,8 +120,7 @@ func (w *world) store() blob.Store {
 	})
 }
 
-// handle opens the domain on a store. Operations on the domain's manifests fail in the same way as in the world's own
-// store.
+// handle opens the domain on a store. The manifests of the domain are in the world's own store, with its faults.
 func (w *world) handle(store blob.Store) *domain.Handle {
 	return domain.Open(domain.Handle{Domain: foldtest.Domain, Store: store, Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock})
 }

@@ -47,7 +47,7 @@ func TestGroupInHistoryIsNotFoldedAgain(t *testing.T) {
 	w.step(c, w.append(w.Finished(holder, "a", 1, event.Succeeded)))
 
 	// This entry contains a limit that this build does not know, and a run that is refused because another run has its
-	// key.
+	// run key.
 	refused := w.ids.New()
 	limit := w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopePool, Name: "p", Slots: 3})
 	again := w.append(w.Triggered(&event.RunTriggered{RunID: refused, RunKey: "daily", Fingerprint: "f"}, foldtest.Task("a"))...)
@@ -165,7 +165,7 @@ func TestLostIndexOfPinDoesNotBlockCollection(t *testing.T) {
 	require.NoError(t, err, "forty days after it was rebuilt")
 }
 
-// Without a cache, each late report would cost the read of a whole segment.
+// Without a cache, each late report would read a whole segment.
 func TestLateReportsReadEachSegmentOnce(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

@@ -45,8 +45,9 @@ func (w *world) rebase(c *compactor.Compactor) {
 	w.t.Fatal("no new base was published")
 }
 
-// moveClosedToHistory moves all closed rows to history. To do so, it completes a listing up to a recent time, and
-// then makes two bases, because the first may come from an earlier state.
+// moveClosedToHistory moves all closed rows to history. First, it publishes a revision after a barrier, so that the
+// ledger is completely listed up to a recent time. Then it waits for two new bases, because the first may be built
+// from an earlier state.
 func (w *world) moveClosedToHistory(c *compactor.Compactor) {
 	w.t.Helper()
 	w.endedRun(c)
@@ -312,8 +313,8 @@ func TestOvertakenBaseIsDropped(t *testing.T) {
 	w.verify()
 }
 
-// The event that ends a run may be folded long after the run has ended. A base that was made before this fold does
-// not close the run. This test fails if the cutoff considers only time.
+// The event that ends a run may be folded long after the run has ended. A base that was begun before this fold must
+// not move the run to history. This test fails if the cutoff considers only time.
 func TestRunWithLateEndEventIsKept(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

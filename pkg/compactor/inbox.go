@@ -13,15 +13,14 @@ import (
 type Entry struct {
 	// ID is the entry's ULID.
 	ID string
-	// Data is the content of the entry, if the announcer has just written it; nil: the compactor
-	// reads it from the store.
+	// Data is the content of the entry, if the announcer has just written the entry. If it is nil, the compactor reads
+	// the entry from the store.
 	Data []byte
 	// Stored is when the store created the entry. The announcer of the entry learned this time from the append or from a
 	// listing. If it is zero, the compactor asks the store.
 	Stored time.Time
-	// Proof identifies the stored object that Data comes from, if another process handed it over.
-	// Data is folded only if the store confirms it. The zero value is for bytes that this process
-	// has appended.
+	// Proof identifies the stored object of which Data is the content, if another process has handed Data over. Data is
+	// folded only if the store confirms the proof. If this process has appended the entry, Proof is zero.
 	Proof Proof
 
 	refused bool  // the entry is a dead letter: an older build refused it, or its run was unknown
@@ -41,21 +40,21 @@ func (e Entry) withoutData() Entry {
 // Request is a request to fold entries.
 type Request struct {
 	Entries []Entry
-	// Barrier lists the ledger before the fold, so that everything that was durable when the
-	// request arrived is folded with it.
+	// Barrier: the ledger is listed before the fold, so that everything that was durable when the request arrived is
+	// folded, too.
 	Barrier bool
-	// Sweep marks the request of a sweep: after the request, the domain has the wakeup that it needs. Through is the
-	// latest minute of the wakeups that the sweep has found. These wakeups may be deleted up to
+	// Sweep marks a request by a sweeper: its publish ensures that the domain has the wakeup that it needs. Through is
+	// the latest minute of the wakeups that the sweep has found. These wakeups may be deleted up to
 	// [Result.ReleasedThrough].
 	Sweep   bool
 	Through event.Time
-	// Flush waits for running merges and publishes their results. A process requests it before it
-	// ends, since unpublished merges are lost.
+	// Flush: running merges are awaited, and their results are published. A process requests this before it exits,
+	// because unpublished merges are lost.
 	Flush bool
 	// Notified means that a notification of the bucket announced the entries. Their writer may have
 	// handed them to another instance.
 	Notified bool
-	// Lazy entries linger until an urgent request or a barrier arrives, at most for MaxLinger.
+	// Lazy: the entries linger until an urgent request or a barrier arrives, but no longer than MaxLinger.
 	Lazy bool
 
 	remainder []Entry // announced entries that are left for the next batch
@@ -78,7 +77,7 @@ type Result struct {
 	ReleasedThrough event.Time `json:"released_through,omitzero"`
 }
 
-// MaxLinger is the longest that a lazy entry lingers.
+// MaxLinger is the maximum time for which a lazy entry lingers.
 const MaxLinger = 2 * time.Second
 
 const (
@@ -168,8 +167,8 @@ func (b *inbox) take(ctx context.Context) (batch, error) {
 	}
 }
 
-// ready removes and returns the next batch if it is urgent, or if its linger has ended. Otherwise ready returns the
-// remaining time of the linger, or zero if no entry waits.
+// ready removes and returns the next batch if it is urgent, or if its linger has ended. Otherwise ready returns how
+// much longer the waiting entries linger, or zero if none wait.
 func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -184,8 +183,8 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	taken = b.waiting
 	b.waiting, b.waitingBytes = batch{}, 0
 	if n := b.limit; len(taken.Entries) > n {
-		// The remainder waits for the next batch, as do all waiters and a flush. A barrier belongs only to this batch, and
-		// a sweep to both batches.
+		// The remaining entries, all waiters and a requested flush are left for the next batch. Only this batch has the
+		// requested barrier, and both batches have the requested sweep.
 		b.waiting = taken
 		b.waiting.Entries, b.waiting.Barrier = taken.Entries[n:], false
 		for _, e := range b.waiting.Entries {
@@ -198,7 +197,7 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	return taken, 0, true
 }
 
-// await waits for a request. If wait is not zero, it limits the duration.
+// await waits for a request: for at most the duration wait, or without limit if wait is zero.
 func (b *inbox) await(ctx context.Context, wait time.Duration) error {
 	if wait == 0 {
 		select {

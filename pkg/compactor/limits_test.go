@@ -136,7 +136,7 @@ func TestPlanAboveALimitFailsItsRun(t *testing.T) {
 
 const (
 	refusalFolder = "SERVO_TEST_REFUSAL_FOLDER"
-	// refusalMemory limits the memory of a process while it refuses objects.
+	// refusalMemory is how much memory a process may use while it refuses objects that are too large.
 	refusalMemory = 150 << 20
 )
 

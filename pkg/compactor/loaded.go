@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// loaded is the state that a step begins with, and what this process knows about it.
+// loaded is the state with which a step begins, with facts about this state that the process knows.
 type loaded struct {
 	state    *state.State       // the state as of manifest
 	manifest *manifest.Manifest // nil: none is published
@@ -54,7 +54,7 @@ func (l *loaded) unrecorded(entries []Entry) []Entry {
 		}
 		return cmp.Or(len(b.Data)-len(a.Data), cmp.Compare(b.size, a.size))
 	})
-	for i := range entries[min(1, len(entries)):] { // the first duplicate is kept, and gets Stored from the others
+	for i := range entries[min(1, len(entries)):] { // the first duplicate is kept, with Stored of any of them
 		if a, b := &entries[i], &entries[i+1]; a.ID == b.ID && b.Stored.IsZero() {
 			b.Stored = a.Stored
 		} else if a.ID == b.ID && a.Stored.IsZero() {
@@ -66,9 +66,10 @@ func (l *loaded) unrecorded(entries []Entry) []Entry {
 }
 
 // newlySupported returns the entries of dead letters that may be folded now: events that an older build did not know,
-// and events whose run has appeared in the meantime. The latter are normally folded when the run appears, and stay
-// dead letters only if they cannot be read at that time. Each dead letter is tried once per process, with a barrier.
-// If it still cannot be folded, it stays a dead letter. If it cannot be read, the next barrier tries it again.
+// and events whose run has appeared in the meantime. An event of the second kind is normally folded when its run
+// appears, and is still a dead letter only if it could not be read then. Each dead letter is tried once per process,
+// with a barrier. If it still cannot be folded, it stays a dead letter. If it cannot be read, the next barrier tries
+// it again.
 func (l *loaded) newlySupported(barrier bool) []Entry {
 	if !barrier {
 		return nil

@@ -18,8 +18,7 @@ const (
 	perAge = 3
 	// backlogEvery is the interval between maintenance rounds while each round leaves work for the next one.
 	backlogEvery = time.Second
-	// floorSteps limits how often the orphan floor rises. Each time, the floor rises by at least Retention.Orphans
-	// divided by floorSteps.
+	// floorSteps limits how often the orphan floor rises: each time by at least Retention.Orphans divided by floorSteps.
 	floorSteps = 10
 )
 
@@ -94,8 +93,8 @@ func (c *Compactor) pinned(ctx context.Context) (revisions map[int64]bool, curre
 	return revisions, true, nil
 }
 
-// Shrink collects like Maintain, but keeps fewer revisions. A process calls it before it ends, if it is the only user
-// of the domain. The caller limits its time by ctx. The next process does the remaining work.
+// Shrink collects like Maintain, but keeps fewer revisions. A process that is the only user of the domain calls
+// Shrink before it exits, and limits the time by ctx. The next process collects the rest.
 func (c *Compactor) Shrink(ctx context.Context) error {
 	select {
 	case c.maintenance.turn <- struct{}{}:
@@ -168,8 +167,8 @@ func (m *maintenance) run(ctx context.Context) {
 
 // orphanFloor returns the floor of a manifest: the floor of its parent, or a higher one if the floor is due to rise.
 // The floor stays at or below oldest, the least id of the unpublished files of this process, so that its merges can
-// be published however long they take. Another process may have unpublished files below the floor, and must then
-// write them again.
+// be published however long they take. If another process has unpublished files below the floor, it must write them
+// again.
 func orphanFloor(parent, oldest string, now time.Time, age time.Duration) string {
 	floor := min(ids.AtTime(event.At(now).Add(-age).Time()), oldest)
 	if parent != "" && ids.Time(floor).Sub(ids.Time(parent)) < age/floorSteps {

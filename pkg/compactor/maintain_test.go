@@ -49,7 +49,8 @@ func (w *world) intact() (kept []int64) {
 	return kept
 }
 
-// finish runs tasks that succeed one after another, and announces their entries to the compactors in turn.
+// finish runs a number of tasks, which succeed one after another at the given interval. It announces their entries to
+// the compactors in turn.
 func (w *world) finish(tasks int, every time.Duration, compactors ...*compactor.Compactor) string {
 	w.t.Helper()
 	defs := make([]event.TaskDef, tasks)

@@ -20,7 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// inHistory returns an ended run and its entries, whose rows have moved to history.
+// inHistory ends a run, moves the rows of the run and its entries to history, and returns the run and the entries.
 func (w *world) inHistory(c *compactor.Compactor) (run string, entries []compactor.Entry) {
 	w.t.Helper()
 	run, entries = w.endedRun(c)
@@ -30,7 +30,7 @@ func (w *world) inHistory(c *compactor.Compactor) (run string, entries []compact
 	return run, entries
 }
 
-// published provides the snapshots of a compactor in this process to an engine.
+// published gives an engine the newest snapshots of a compactor in the same process.
 type published struct{ *snapshot.Latest }
 
 func (p published) Current(context.Context) (*snapshot.Snapshot, error) {

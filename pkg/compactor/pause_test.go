@@ -26,7 +26,7 @@ func (c *busy) Now() time.Time {
 }
 
 func (c *busy) Sleep(ctx context.Context, d time.Duration) error {
-	if d > 50*time.Millisecond { // this sleep waits for the next maintenance
+	if d > 50*time.Millisecond { // a wait for the next maintenance, not a pause
 		<-ctx.Done()
 		return ctx.Err()
 	}

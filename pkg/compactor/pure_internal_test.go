@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// noon is the time of the tests, and entry the name of an entry some minutes later.
+// noon is the time of the tests. entry returns the name of an entry that is some minutes later.
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 func entry(minutes float64) string {
@@ -182,7 +182,7 @@ func TestUnannouncedEntriesAreOld(t *testing.T) {
 	require.False(t, hasUnannounced(noon, entries(old, young), nil, entries(old)))
 }
 
-// loadedAt returns a state that records some entries. The given entry is its history cutoff.
+// loadedAt returns a loaded state with the history cutoff from, in which the other given entries are recorded.
 func loadedAt(from string, recorded ...string) *loaded {
 	l := &loaded{state: state.New(ids.Domain{Tenant: "acme", Workspace: "prod"}), tried: map[string]bool{}}
 	for _, name := range recorded {

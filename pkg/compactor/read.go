@@ -19,10 +19,10 @@ const (
 	// readers is how many objects are read in parallel.
 	readers = 16
 	// chunkBytes limits the total size of the entries that one publish records; [Options.MaxBatch] limits their number.
-	// The content of these entries is in memory, and takes twice as much memory when decoded.
+	// The content of these entries is in memory, and its decoded form takes twice as much.
 	chunkBytes = 32 << 20
-	// unannouncedAge is the minimum age of a listed entry that counts as unannounced. The announcement of a younger
-	// entry may be on its way.
+	// A listed entry counts as unannounced if nobody has announced it within unannouncedAge. The announcement of a
+	// younger entry may be on its way.
 	unannouncedAge = 15 * time.Second
 )
 
@@ -74,8 +74,8 @@ func (c *Compactor) list(ctx context.Context) ([]ledger.Name, error) {
 
 // recordedAt returns the time at which the store created the last listed entry that the state has recorded. The state
 // was read before the listing, so the store's clock had reached this time before the listing. Therefore a process
-// that has just started need not ask the store for its time. Entries that are named far ahead are ignored, because
-// they stay at the end of every listing.
+// that has just started need not ask the store for its time. recordedAt ignores entries whose names are far ahead:
+// they are last in every listing, however old they are.
 func (l *loaded) recordedAt(names []ledger.Name) int64 {
 	for _, name := range slices.Backward(names) {
 		if ids.Time(name.Entry).Sub(name.Object.Updated) <= ids.MaxAhead && l.recorded(name.Entry) {
@@ -97,8 +97,9 @@ func portion(entries []Entry, limit int) int {
 }
 
 // groups reads and decodes entries, and separates the entries in which a timer fired. Decisions of timers are folded
-// after every fact of the round, and an entry must be recorded as a whole, since later listings skip recorded
-// entries. So the entries with timers, which are few and small, wait for the round's last publication.
+// after every fact of the round. The other groups of their entries must wait, too: an entry must be recorded as a
+// whole, because later listings skip recorded entries. So the entries with timers, which are few and small, are
+// folded in the round's last publication.
 //
 // Entries that cannot be read are gaps. Dead letters that cannot be read are not gaps, because they are already
 // recorded.

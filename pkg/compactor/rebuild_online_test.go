@@ -296,8 +296,8 @@ func TestRebuildCopiesFilesThatMayBeCollected(t *testing.T) {
 	w.verify()
 }
 
-// An older build refused a group. In an earlier version, a rebuild folded this group at the place where it had been
-// refused, before later events of the ledger. So the result differed from the live state.
+// A build that did not know an event type refused a group. Rebuilds had an error: they folded such a group where it
+// had been refused, before later events of the ledger, so the result differed from the live state.
 func TestRebuildKeepsWhatAnOlderBuildRefused(t *testing.T) {
 	w := newWorld(t)
 	w.options.Decode = oldBuild

@@ -145,7 +145,7 @@ func TestRebuildFoldsReportsBeforeTimers(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	def := foldtest.Task("a")
-	def.TimeoutSec = 60 // a timeout ends the task, but a lost attempt could still report its success
+	def.TimeoutSec = 60 // a timeout ends the task; after a missed heartbeat, the attempt could still report success
 	run, trigger := w.trigger(def)
 	w.step(c, trigger)
 	w.step(c, w.append(w.Started(run, "a", 1)))
@@ -163,9 +163,9 @@ func TestRebuildFoldsReportsBeforeTimers(t *testing.T) {
 	w.verify()
 }
 
-// A timer ends task a, so its reader b, with the rule all_done, runs without the output of a. A rebuild folds timers
-// last, so it adopts b while a is still running. The row of b must still say that b has not read the older output of
-// a.
+// A timer ends task a. Task b reads a and has the trigger rule all_done, so b runs without the output of a. A rebuild
+// folds timers last, so in its state b succeeds while a is still running. The row of b must still say that b has not
+// read the older output of a.
 func TestI21RebuildKeepsReaderIncomplete(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")

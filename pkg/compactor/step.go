@@ -13,8 +13,7 @@ import (
 // is unknown and its trigger may be in the ledger.
 var errNeedBarrier = errors.New("the ledger must be listed first")
 
-// maxRestarts limits how often a step starts over immediately on a state that another writer
-// published.
+// maxRestarts limits how often a step starts over immediately because another writer has published a newer state.
 const maxRestarts = 3
 
 // Step folds entries and publishes the result. Run calls it repeatedly; a simulation calls it
@@ -25,7 +24,7 @@ const maxRestarts = 3
 // listing, which takes several requests and can miss facts that appear meanwhile. Such a timer waits for a second
 // listing.
 //
-// An entry that cannot be read is not an error: the result names it.
+// If an entry cannot be read, Step returns no error, and the result names the entry.
 func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 	if err := c.refreshFirst(ctx, r); err != nil {
 		return Result{}, err
@@ -55,7 +54,7 @@ func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 	}
 }
 
-// stepOnce takes one round. With a barrier, it takes a second round if the first has found timers.
+// stepOnce executes one round. If the listing of this round finds new timers, stepOnce executes a second round.
 func (c *Compactor) stepOnce(ctx context.Context, r Request) (Result, error) {
 	result, found, err := c.step(ctx, round{Request: r})
 	if errors.Is(err, errNeedBarrier) {
@@ -66,13 +65,14 @@ func (c *Compactor) stepOnce(ctx context.Context, r Request) (Result, error) {
 		return result, err
 	}
 	first := result.Folded
-	// Entries that only the second listing finds are left to their announcers and to the next barrier.
+	// No third round follows: timers that only the second listing finds are folded when they are announced, or by the
+	// next barrier.
 	result, _, err = c.step(ctx, found)
 	result.Folded += first
 	return result, err
 }
 
-// round is one listing, and the fold of what it finds.
+// round describes one round of a step: it lists the ledger if there is a barrier, and folds the entries.
 type round struct {
 	Request
 
@@ -83,7 +83,7 @@ type round struct {
 	complete string
 }
 
-// reading is what a round has read so far.
+// reading records the entries that a round has read so far, by the way in which they are handled.
 type reading struct {
 	// known are the entries that were announced, or recorded, before the round's listing.
 	known map[string]bool
@@ -97,8 +97,8 @@ type reading struct {
 	later []Entry
 }
 
-// step takes a round: it lists, reads, folds and publishes. It returns the round that must follow. If this round has
-// found timers, the next round contains their entries.
+// step executes a round: it lists, reads, folds and publishes. It also returns the round that must follow. This round
+// contains the entries whose timers only the listing has found. If it contains none, no round is necessary.
 func (c *Compactor) step(ctx context.Context, r round) (result Result, next round, err error) {
 	entries, err := c.gather(ctx, &r)
 	if err != nil {
@@ -152,8 +152,8 @@ func (c *Compactor) readPortion(ctx context.Context, r round, part []Entry, read
 	return facts, nil
 }
 
-// decide adds the decisions of timers to the round's last publication. It also adds what the round has learned
-// about the ledger. While a gap is open, timers wait, because the gap may contain a fact that contradicts them.
+// decide adds the decisions of timers to the round's last publication. It also adds how far the ledger is completely
+// listed and folded. While a gap is open, timers wait, because the gap may contain a fact that contradicts them.
 func (c *Compactor) decide(r round, p *publication, read *reading) {
 	if len(read.gaps) > 0 {
 		read.postpone(c.recorded)
@@ -163,7 +163,7 @@ func (c *Compactor) decide(r round, p *publication, read *reading) {
 	p.caughtUp, p.complete = r.established(read)
 }
 
-// finish records what a round has established, and returns the round that must follow.
+// finish records how far a round has completely folded the ledger, and returns the round that must follow.
 func (c *Compactor) finish(r round, read *reading, again []Entry) round {
 	for _, e := range again {
 		if !read.unread[e.ID] {
@@ -173,8 +173,8 @@ func (c *Compactor) finish(r round, read *reading, again []Entry) round {
 	if r.Barrier {
 		c.gaps.relist(read)
 	}
-	// If the ledger contains nothing new, the only new fact is that the listing is complete. This fact needs no manifest
-	// of its own, because the next manifest records it.
+	// If the listing has found no new entries, the round publishes nothing. The next manifest records up to which id the
+	// listing is complete.
 	caughtUp, complete := r.established(read)
 	c.complete = max(c.complete, complete)
 	if caughtUp > c.caughtUp {
@@ -197,10 +197,11 @@ func (r round) known(again []Entry) map[string]bool {
 	return known
 }
 
-// established returns what a round with a barrier has proved at its end. caughtUp is the time at which everything in
-// the ledger was folded; 0 if there are gaps. complete is the id up to which everything is folded. Both are empty if
-// timers are left for a second round. Timers that only the second listing finds need no further round: they appeared
-// after the first listing, so their names are above the id up to which the first listing is complete.
+// established returns how far the ledger is folded at the end of a round with a barrier. caughtUp is a time for which
+// everything that the ledger contained is folded; 0 if there are gaps. complete is the id up to which everything is
+// folded. Both are empty if timers are left for a second round. Timers that only the second listing finds need no
+// further round: they appeared after the first listing, so their names are above the id up to which the first listing
+// is complete.
 func (r round) established(read *reading) (caughtUp event.Time, complete string) {
 	switch {
 	case !r.Barrier || len(read.later) > 0 && !r.second:
@@ -212,7 +213,7 @@ func (r round) established(read *reading) (caughtUp event.Time, complete string)
 }
 
 // postpone marks each entry that contains TimerFired as a gap. An entry that is recorded as a dead letter is not a
-// gap: postpone marks it to be read again by a later barrier.
+// gap: postpone marks it, so that a later barrier reads it again.
 func (read *reading) postpone(recorded func(entry string) bool) {
 	for _, g := range read.decisions {
 		if recorded(g.Entry) {

@@ -7,9 +7,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// ListMargin limits the age of names that a listing can miss. An entry that appears after the listing may have a name
-// with an earlier time, but the time is at most ListMargin earlier. Appenders ensure that a name is at most 60 s
-// behind the store's clock.
+// ListMargin is how far the time in the name of an entry may be before the beginning of a listing that has missed the
+// entry. An entry that appears after the listing may have a name with an earlier time, but the time is at most
+// ListMargin earlier. Appenders ensure that a name is at most 60 s behind the store's clock.
 const ListMargin = 90 * time.Second
 
 // storeTime is the latest known time of the store's clock, in Unix milliseconds; 0: none is known.

@@ -61,7 +61,7 @@ func (f *compaction) end(ctx context.Context, revision int64, n int, err error) 
 	f.span.Set("servo.folded", n)
 	switch {
 	case errors.Is(err, errNeedBarrier), errors.Is(err, errStateChanged):
-		f.span.Set("servo.again", err.Error()) // the step continues, so this is not a failure
+		f.span.Set("servo.again", err.Error()) // not a failure: the step tries again
 		err = nil
 	case err == nil && n > 0:
 		f.span.Set("servo.revision", revision)

@@ -83,8 +83,8 @@ func Prefix(d ids.Domain, asset ids.AssetKey) string {
 	return contract.AssetsPrefix(d) + asset.String() + "/" + folder
 }
 
-// AssetOf returns, for the key of an object that belongs to merged files, the prefix of these files and their asset.
-// For any other object, it returns "" and "".
+// AssetOf returns the asset whose merged files an object belongs to, and the prefix of these files. The parameter key
+// is the key of the object. If the object does not belong to merged files, AssetOf returns "" and "".
 func AssetOf(d ids.Domain, key string) (prefix, asset string) {
 	const parts = 4 // namespace, name, folder, rest
 	rest, ok := strings.CutPrefix(key, contract.AssetsPrefix(d))
@@ -132,8 +132,8 @@ type Entry struct {
 	// Size and CRC32C are those of the description.
 	Size   int64  `json:"size"`
 	CRC32C uint32 `json:"crc32c"`
-	// Checked means that the collector has checked the file when it was a day old, and all outputs in the file existed
-	// then. Since then, the collector deletes the file before it deletes one of these outputs.
+	// Checked means that the collector checked the file when it was a day old, and that all outputs in the file existed
+	// then. From then on, the collector deletes none of these outputs before it has deleted the file.
 	Checked bool `json:"checked,omitempty"`
 }
 
@@ -142,11 +142,11 @@ type File struct {
 	// Size and CRC32C are those of the Parquet file.
 	Size   int64  `json:"size"`
 	CRC32C uint32 `json:"crc32c"`
-	// Schema is the hash of the columns of its outputs, as their commit markers name it. Columns are these columns as
-	// DuckDB reads them.
+	// All outputs in the file have the same columns. Schema is the hash of these columns in the outputs' commit markers.
+	// Columns are the columns, with the types that DuckDB reads.
 	Schema  string   `json:"schema"`
 	Columns []Column `json:"columns"`
-	// Keys are the partition columns whose values the file has.
+	// Keys are the partition columns whose values the file contains.
 	Keys  []space.Column `json:"keys,omitempty"`
 	Cells []Cell         `json:"cells"`
 	// Bytes is the sum of the sizes of the single files.
@@ -222,8 +222,8 @@ func Load(ctx context.Context, store blob.Store, prefix string) (index Index, at
 	return index, object.Version, false, nil
 }
 
-// Update changes the index of an asset. change returns false if nothing must be written. If another process has
-// changed the index, Update calls change again with the newest index.
+// Update changes the index of an asset by calling change. If change returns false, Update writes nothing. If another
+// process has changed the index, Update calls change again with the newest index.
 func Update(ctx context.Context, store blob.Store, prefix string, change func(*Index) bool) error {
 	var err error
 	for range replaceTries {

@@ -61,9 +61,9 @@ func (cfg Config) bare(ctx context.Context) (*built, error) {
 	return b, b.writeBase(ctx, cut)
 }
 
-// completeBelow returns an id below which a listing that starts now finds every entry. The id follows from two facts:
-// the store's clock has reached at least the time of the store's newest object, and the time in the name of an entry
-// is close to the time of its upload.
+// completeBelow returns an id below which a listing that starts now finds every entry. It derives the id from the
+// time of the newest stored object: the store's clock has reached at least this time, and the time in the name of an
+// entry is close to the time of its upload.
 func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 	var stored time.Time
 	for _, prefix := range []string{ledger.Prefix(cfg.Domain), archive.Prefix(cfg.Domain)} {

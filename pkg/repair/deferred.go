@@ -13,27 +13,28 @@ import (
 // order of their ids, which depends on the clocks of machines and may differ from the order of folding.
 //
 // Triggers of runs that compete for a run key wait until an event shows which run won. The winner is the run whose
-// trigger was folded first. Further events of the ledger are only about the winner. In the order of ids, these events
-// may come before or after the winner's trigger. After the winner is known, the triggers of the other runs are folded
+// trigger was folded first. All later events about these runs are about the winner. In the order of ids, they may
+// come before or after the winner's trigger. After the winner is known, the triggers of the other runs are folded
 // immediately, so that these runs lose: if they were folded after the key expires, they would get the key.
 //
-// A retry also waits for an event about its run, because the retry was rejected if another run of the same chain of
-// retries was live. Deployments wait until an event proves that one of them was folded: see [deployments]. Commands
-// about a schedule or an alert rule wait until the schedule or rule exists: see [earlyCommands].
+// A retry also waits for an event about its run: without such an event, the retry may have been rejected, because
+// another run of the same chain of retries was live. Deployments wait until an event proves that one of them was
+// folded: see [deployments]. Commands about a schedule or an alert rule wait until the schedule or rule exists: see
+// [earlyCommands].
 //
 // Several automators may have planned the run of a request. The triggers of this run wait until a report of a task
 // names the plan that was executed.
 //
 // A cancel waits for the facts that must have been folded before it: its run must exist, and if a task of the run has
-// begun, the upstreams of that task must have ended. The cancel does not wait for other facts, because they came too
-// late to have an effect.
+// begun, the upstreams of that task must have ended. The cancel does not wait for other facts: they were folded after
+// the cancel, too late to have an effect.
 //
 // Commands to forget assets never wait. They are folded even if an asset seems to be in use by a run. Decisions of
 // timers may have ended the run, but they are folded later, and may then have a different effect.
 //
-// Decisions of timers wait for all facts, and are folded last. If a decision took effect, the facts after it belong
-// to the next attempt, and show this. If no such facts exist, a report may have been folded before the decision,
-// which then had no effect. So reports take precedence.
+// Decisions of timers wait for all facts, and are folded last. If a decision took effect, later facts name the next
+// attempt. If no such facts exist, a report may have been folded before the decision, so that the decision had no
+// effect. So reports take precedence over decisions.
 type deferred struct {
 	groups      map[string][]fold.Group // waiting triggers, by run
 	order       []string                // the runs in groups, in the order of arrival
@@ -270,8 +271,8 @@ func (h *deferred) competes(st *state.State, g fold.Group) *event.RunTriggered {
 	return nil
 }
 
-// decides reports whether an event shows which waiting trigger of a run was folded. It remembers the plan that the
-// event names.
+// decides reports whether an event of a run shows which of the run's waiting triggers was folded. If the event names
+// the executed plan, decides remembers this plan.
 func (h *deferred) decides(run string, p event.Payload) bool {
 	plan := ""
 	if p, ok := p.(*event.TaskStarted); ok {

@@ -15,8 +15,8 @@ import (
 //
 //   - a definition of schedules, which names the id of the deployment that its writer saw as the current one;
 //   - a run, a refused request, a command to forget assets or a later deployment, which names the release;
-//   - a command about an alert rule, and an event about a deadline: only a deployment can have defined the rule or the
-//     deadline.
+//   - a command about an alert rule or an event about a deadline, because only a deployment can have defined the rule
+//     or the deadline.
 //
 // If waiting deployments of several releases could explain an event, the event proves none of them.
 type deployments struct {
@@ -95,7 +95,8 @@ func (d *deployments) proven(st *state.State, p event.Payload) []fold.Group {
 	return nil
 }
 
-// settleRelease settles a deployment of a release, unless the release is the current one already.
+// settleRelease is called when an event proves that a release was deployed. It calls settle for the deployment of the
+// release, unless the release is the current one already.
 func (d *deployments) settleRelease(st *state.State, release string) []fold.Group {
 	if release == "" || st.Release() == release {
 		return nil
@@ -103,8 +104,8 @@ func (d *deployments) settleRelease(st *state.State, release string) []fold.Grou
 	return d.settleFirst(func(w *event.ProjectDeployed) bool { return w.Release == release })
 }
 
-// settleFirst settles the first deployment that matches. If deployments of several releases match, it settles no
-// deployment.
+// settleFirst calls settle for the first waiting deployment that matches, and returns the groups to fold. If
+// deployments of several releases match, none of them is proven, and settleFirst returns nil.
 func (d *deployments) settleFirst(fits func(*event.ProjectDeployed) bool) []fold.Group {
 	first := -1
 	for i, g := range d.waiting {
@@ -123,8 +124,8 @@ func (d *deployments) settleFirst(fits func(*event.ProjectDeployed) bool) []fold
 }
 
 // settle is called when an event proves that the i-th waiting deployment was accepted, and returns the groups to
-// fold: first the deployments on which it is based, then the deployment itself, then the deployments that lost.
-// Deployments with greater ids came later, and keep waiting.
+// fold: first the deployments on which it is based, then the deployment itself, then the older deployments on which
+// it is not based. Deployments with greater ids keep waiting.
 func (d *deployments) settle(i int) []fold.Group {
 	won := d.waiting[i]
 	older := slices.Clone(d.waiting[:i])
@@ -137,7 +138,8 @@ func (d *deployments) settle(i int) []fold.Group {
 	return append(append(groups, won), lost...)
 }
 
-// base splits deployments into those that led to a release, directly or through other deployments, and the others.
+// base splits older deployments into those on which a deployment that expects the release is based, directly or
+// through other deployments, and the others.
 func base(older []fold.Group, release string) (led, others []fold.Group) {
 	var fit []int
 	for i, g := range older {

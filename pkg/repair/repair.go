@@ -51,7 +51,7 @@ type Report struct {
 	// Differences is the number of rows that differ from the replayed ledger. Counting stops at a limit.
 	Differences int `json:"differences"`
 	// BadOutputs is the number of outputs that differ from their commit markers. SupersededOutputs is how many of these
-	// are superseded and read by no live run. A damaged output of this kind does no harm, so Problems omits it.
+	// outputs are superseded and not read by any live run. They do no harm, so Problems omits them.
 	BadOutputs        int `json:"bad_outputs"`
 	SupersededOutputs int `json:"bad_superseded_outputs"`
 	// BadDocuments is the number of releases and lists of partitions that are missing or damaged.

@@ -17,7 +17,7 @@ import (
 type replay struct {
 	cfg   Config
 	state *state.State
-	// from is the run id below which the state has dropped closed runs, because they expired.
+	// from is a run id. The recorded state has dropped closed runs with lower ids, because they have expired.
 	from string
 	// evictor removes closed rows from the state. If it is nil, closed rows stay in the state.
 	evictor *evictor
@@ -25,7 +25,7 @@ type replay struct {
 	last    string // greatest entry
 	// renamed maps entries to their new names. It may be nil.
 	renamed map[string]string
-	// keeps means that the state must keep its recorded changes, because they become a delta.
+	// keeps means that the state must keep the record of its changes, because the changes become a delta.
 	keeps bool
 	// versions are the versions of partitions that an earlier bare rebuild has created.
 	versions versions
@@ -40,9 +40,9 @@ func (cfg Config) newReplay(from string, l *evictor) *replay {
 // drainEvery is the number of groups after which the state's recorded changes are dropped.
 const drainEvery = 10_000
 
-// fold folds groups in the given order. It folds even a recorded group whose times are far ahead, because builds
-// without the reason CLOCK_AHEAD folded such groups: see [clampToStoreTime]. fold records groups that are missing
-// from the ledger as lost, and returns other read errors.
+// fold folds groups in the given order. It folds even a group whose timestamps are far ahead, if the record says that
+// the group was folded: builds without the reason CLOCK_AHEAD folded such groups. See [clampToStoreTime]. fold
+// records groups that are missing from the ledger as lost, and returns other read errors.
 func (r *replay) fold(ctx context.Context, order []place) error {
 	for i, p := range order {
 		if i%drainEvery == 0 && !r.keeps {
@@ -110,9 +110,9 @@ func (r *replay) apply(p place, g fold.Group) {
 	r.versions.note(g, fold.Apply(r.state, g))
 }
 
-// maxClaim is how far a timestamp may be ahead of the time in the name of its entry. A compactor folds timestamps at
-// most [ids.MaxAhead] ahead of the store's time of the upload, and an entry's name is at most a minute behind that
-// time.
+// maxClaim is how far an event's timestamp may be ahead of the time in the name of the event's entry. A compactor
+// folds timestamps at most [ids.MaxAhead] ahead of the store's time of the upload, and an entry's name is at most a
+// minute behind that time.
 const maxClaim = 2 * ids.MaxAhead
 
 // clampToStoreTime corrects timestamps of a folded group that are far ahead. The time in the name of the group's

@@ -13,8 +13,9 @@ type sums struct {
 	seed   maphash.Seed
 	from   string // rows of runs below this id are ignored, because they may be missing
 	tables map[string]uint64
-	// reopened contains the rows of the unpaged tables with Declaration.Reopens: history may contain several versions of
-	// such a row. same compares only the newest versions, so the rows are stored instead of summed. They are few.
+	// reopened contains the rows of the unpaged tables with Declaration.Reopens. History may contain several versions of
+	// such a row, but the method same compares only the newest ones. So these rows, which are few, are stored instead of
+	// summed.
 	reopened *state.Rows
 	live     *state.State
 }

@@ -17,20 +17,20 @@ import (
 // the observed state contained this version and every version with a lesser number.
 //
 // A plan describes which ledger entries were in the observed state. Marks, retries, and plans of older builds do not
-// describe these entries. For them, the result is the greatest version that was created no later than the time of the
-// observed state. This result may be too great if clocks disagree, or if a report was folded late.
+// describe these entries. For them, versions returns the greatest version that was created no later than the time of
+// the observed state. This version may be too great if clocks disagree, or if a report was folded late.
 type versions struct {
-	// byTime are versions whose sequence numbers and times both ascend: a version is omitted if a greater version is as
-	// old or older.
+	// byTime contains versions in ascending order of both their sequence numbers and their times. It omits a version if
+	// a greater version is as old or older.
 	byTime []version
 	// byEntry contains all versions in the order of folding. The field entry of an element is the greatest entry of this
 	// version and all versions before it.
 	byEntry []madeIn
 	// entries are the folded entries, sorted by id.
 	entries []ulid.ULID
-	// lowered maps the run of a plan to the result of the method planned, if this result is less than the one that
-	// depends only on time. It also limits the results for retries of the run, because a retry is assumed to observe at
-	// most what its root run observed.
+	// lowered maps the run of a plan to the result of the method planned, if this result is less than the result of the
+	// method until. It also limits the results for retries of the run, because a retry is assumed to observe at most
+	// what its root run observed.
 	lowered map[string]int64
 }
 

@@ -24,7 +24,7 @@ const (
 	// creates another one.
 	maxAhead = 30 * 24 * time.Hour
 	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If it is further ahead, the
-	// sweep finds wakeups beyond this limit, but does not allow their deletion. A later sweep does.
+	// sweep also finds wakeups beyond this limit, but only a later sweep allows their deletion.
 	maxSweeperAhead = 15 * time.Minute
 	// expiry is the age above which a wakeup is assumed to be lost: a sweep would have replaced it by then. If the
 	// wakeup still exists, because no sweeps run, a second wakeup is harmless.
@@ -39,9 +39,9 @@ type Swept struct {
 	Soon bool
 }
 
-// After returns the [Swept] for the publish at the end of a sweep. through is the minute up to which the sweep has
-// found wakeups. found means that the sweep has found something to repair. If found is set or work is overdue, After
-// sets Soon, so that another sweep follows within a minute.
+// After returns the [Swept] for the publish at the end of a sweep. The parameter through is the minute up to which
+// the sweep has listed wakeups, and found says whether it found something to repair. If found is true or work is
+// overdue, After sets Soon, so that another sweep follows within a minute.
 func After(st *state.State, now, through event.Time, found bool) Swept {
 	return Swept{
 		Through: Minute(min(through, now.Add(maxSweeperAhead))),
@@ -63,9 +63,10 @@ type Schedule struct {
 // Next returns the wakeup for the state of the next revision. It follows from the wakeup of the parent revision by
 // the rules of [manifest.Wakeup].
 //
-// Next keeps the parent's wakeup if it is due no later than the domain's next slot, unless swept requires an earlier
-// one or the wakeup has expired. So a busy domain creates one wakeup per slot, and most publishes need not search the
-// state. After a sweep has allowed the deletion of the wakeup, Next returns a new one only if work can get stuck.
+// Next keeps the parent's wakeup if it is due no later than the domain's next slot, unless swept.Soon requires an
+// earlier one or the wakeup has expired. So a busy domain creates one wakeup per slot, and most publishes need not
+// search the state. After a sweep has allowed the deletion of the wakeup, Next returns a new one only if work can get
+// stuck.
 func (s *Schedule) Next(parent manifest.Wakeup, work *state.State, now event.Time, swept Swept) manifest.Wakeup {
 	next := parent
 	next.Through = max(next.Through, swept.Through)

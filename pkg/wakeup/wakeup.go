@@ -1,5 +1,5 @@
-// Package wakeup is the index of wakeups, and decides which wakeup a state needs. A wakeup is an empty object. Its
-// key names a domain, and the minute from which on the domain needs a sweep. One listing up to the current minute
+// Package wakeup stores the index of wakeups, and decides which wakeup a state needs. A wakeup is an empty object.
+// Its key names a domain, and the minute from which on the domain needs a sweep. One listing up to the current minute
 // returns all due wakeups and nothing else: neither future wakeups nor domains in which no work can get stuck. This
 // package is not a stable API.
 //

@@ -1,5 +1,5 @@
-// Package clustertest runs Servo's services in the process of a test, with a store in memory and on the loopback
-// network. The services authenticate callers as in a cloud.
+// Package clustertest runs Servo's services in the process of a test. Their store is in memory, and they communicate
+// over the loopback network. The services authenticate callers as in a cloud.
 package clustertest
 
 import (
@@ -230,8 +230,8 @@ func (c *Cluster) Metrics(service, metric string) []string {
 	return lines
 }
 
-// Eventually calls the function holds repeatedly until it returns true. The test fails if this takes more than a
-// minute. The parameter what describes the condition.
+// Eventually waits until a condition is true: until the function holds returns true. The test fails if this takes
+// more than a minute. The parameter what describes the condition.
 func (c *Cluster) Eventually(what string, holds func() bool) {
 	c.T.Helper()
 	const within, every = time.Minute, 10 * time.Millisecond

@@ -41,8 +41,8 @@ type witness struct {
 	parts   *embedded.Workspace
 	marks   string
 	markers map[string]marker
-	// finished maps each task to the number of its executions at the time when witness first found that its end was
-	// durable.
+	// finished contains the tasks whose end is durable, each with the number of executions that it had when witness
+	// first found its end.
 	finished map[string]int
 }
 
@@ -65,7 +65,8 @@ func (w *witness) begun() map[string]int {
 	return begun
 }
 
-// look checks that nothing that was durable at the last call has changed.
+// look fails the test if a finished task was executed again, or if a commit marker has changed since the last call.
+// Then it records newly finished tasks and the current commit markers.
 func (w *witness) look() {
 	w.t.Helper()
 	begun := w.begun()
@@ -105,9 +106,9 @@ func (w *witness) look() {
 	w.markers = now
 }
 
-// The test kills the process repeatedly: each time, a short random delay after the progress has reached a threshold.
-// Sometimes this is while the process starts. The run must end as if nothing had happened: no finished task is
-// executed again, and no decision changes.
+// The test kills the process repeatedly: each time, it waits until a given number of tasks have succeeded, and then
+// for a short random delay. Some kills hit a process that is still starting. The run must end as if nothing had
+// happened: no finished task is executed again, and no commit marker changes.
 func TestChaosRunSurvivesKills(t *testing.T) {
 	kills, layers, width := 5, 6, 10
 	if *full {

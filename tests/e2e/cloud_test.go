@@ -48,7 +48,7 @@ type cloud struct {
 	issuer *identitytest.Issuer
 
 	push sync.WaitGroup
-	ctx  context.Context //nolint:containedctx // context of the notifications that are being delivered
+	ctx  context.Context //nolint:containedctx // context for the delivery of notifications
 
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -143,7 +143,7 @@ func (c *cloud) serveTasks(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// repeating sends some requests twice, as a queue does that cannot know whether the first request arrived.
+// repeating sends some requests twice, like a queue that does not know whether the first request has arrived.
 type repeating struct {
 	c *cloud
 	http.RoundTripper
@@ -213,7 +213,7 @@ func (c *cloud) finalized(o blob.Object) {
 	})
 }
 
-// weather runs the example for some days and returns the run's id.
+// weather starts a run of the example for the given dates, and returns the run's id.
 func (c *cloud) weather(dates string) string {
 	c.t.Helper()
 	parser, err := duckparse.Open(c.t.Context())
@@ -247,7 +247,8 @@ func TestCloudRunSucceedsWithoutNotifications(t *testing.T) {
 	c.requireSucceeded(c.weather("date=2012-01-01..2012-01-03"))
 }
 
-// servo runs the command line in the example, on the bucket, and returns its output.
+// servo runs the program servo-cloud in the folder of the example, with the state in the bucket, and returns its
+// output.
 func (c *cloud) servo(args ...string) string {
 	c.t.Helper()
 	cmd := program(c.t, "servo-cloud", append([]string{"-C", "../../examples/weather"}, args...)...)

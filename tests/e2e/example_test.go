@@ -67,9 +67,8 @@ func (c *cloud) pick(n int) int {
 	return c.rng.IntN(n)
 }
 
-// made returns the number of rows and the schema of each task's output in a run. It checks that
-// each task has an output of its own, that this output is committed, and that no other output is
-// committed.
+// made describes the output of each task of a run: its number of rows and its schema. It checks that no two tasks
+// share an output, and that the commit markers in the bucket name exactly these outputs.
 func (c *cloud) made(run string) map[string]string {
 	c.t.Helper()
 	snap, err := c.engine.Current(c.t.Context())

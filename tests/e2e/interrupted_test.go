@@ -15,7 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// The task may take an hour, so its worker answered 202 and the queue will not redeliver it.
+// The task has a timeout of an hour, so its worker answers 202 at once, and the queue does not redeliver the task
+// when the worker ends.
 func TestLongTaskRunsAgainWhenWorkerEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*cluster)

@@ -59,12 +59,12 @@ func TestMain(m *testing.M) {
 
 var acme = ids.Domain{Tenant: "acme", Workspace: "e2e"}
 
-// job describes what a child does: it owns a state folder, and executes a run to its end.
+// job describes the work of a child: the child owns a state folder, and executes a run to its end.
 type job struct {
 	Dir, Root, RunKey string
 	Concurrency       int
-	// The run has Layers layers of Width assets. Each asset depends on Fan assets of the previous
-	// layer.
+	// Layers is the number of layers of the run, and Width the number of assets in a layer. Each asset depends on Fan
+	// assets of the previous layer.
 	Layers, Width, Fan int
 	// Command of each asset. {key} is replaced with the key. {ms} is replaced with a duration of 10 to 50 ms, in
 	// seconds, that depends on the asset.

@@ -33,7 +33,8 @@ type asset struct {
 	heartbeat string
 }
 
-// folder is a project with a state, and the files that its tasks write outside of the state.
+// folder is a project with a state folder, and the folders outside of it in which tasks write marks and wait for
+// gates.
 type folder struct {
 	*witness
 	dir, state, gates string
@@ -77,7 +78,7 @@ func newFolder(t *testing.T, stateDir string, assets ...asset) *folder {
 	}
 }
 
-// gate returns a script that waits until the gate with this name is opened.
+// gate returns a script that waits until [folder.open] is called with the same name.
 func gate(name string) string { return "while ! test -e $GATES/" + name + "; do sleep 0.02; done" }
 
 // open opens a gate, so that the tasks that wait for it continue.
@@ -214,9 +215,9 @@ func stopped(p *process) bool {
 }
 
 // The owner of a folder is stopped for longer than the heartbeat timeout, and then continued. While it is stopped, no
-// other process may take the folder. After it continues, it must report the tasks that ended in the meantime and
-// answer the waiting requests, and no running task may time out. Without the lock of the folder, this test would
-// fail.
+// other process may take the folder. After it continues, it must report the tasks that ended in the meantime, and
+// answer the other processes that wait for it. No running task may time out. Without the lock of the folder, this
+// test would fail.
 func TestOwnerContinuesAfterStop(t *testing.T) {
 	t.Parallel()
 	stops := []time.Duration{4 * time.Second}
@@ -254,7 +255,8 @@ func TestOwnerContinuesAfterStop(t *testing.T) {
 	f.requireDone(len(assets))
 }
 
-// dep returns the i-th asset of a chain, as a list of dependencies. If i is negative, the list is empty.
+// dep returns a list of dependencies that contains only the asset with this name and number. If i is negative, the
+// list is empty.
 func dep(name string, i int) []string {
 	if i < 0 {
 		return nil
@@ -338,8 +340,8 @@ func TestTwoProcessesCompleteOneRunEach(t *testing.T) {
 	f.requireDone(len(short) + len(long))
 }
 
-// Two processes follow one run. The test repeatedly kills and restarts one of them: the owner of the folder or the
-// other process. The run must continue in the process that is left.
+// Two processes follow one run. The test repeatedly kills one of them, the owner of the folder or the other process,
+// and starts a new process. The run must continue in the surviving process.
 func TestChaosRunSurvivesKillsOfOneProcess(t *testing.T) {
 	t.Parallel()
 	kills, layers := 2, 6

@@ -21,7 +21,7 @@ type body struct {
 	Sweep   bool            `json:"sweep,omitempty"`
 	Through event.Time      `json:"through,omitzero"`
 
-	notified bool // the bucket announced the entries, not their writer
+	notified bool // a notification of the bucket announced the entries
 }
 
 // content contains an entry that the caller has just stored, and the version and the checksum of the stored object.
@@ -29,7 +29,7 @@ type content struct {
 	Data    string `json:"data"`
 	Version int64  `json:"version"`
 	CRC32C  uint32 `json:"crc32c"`
-	// Stored is when the store created the entry; 0: the compactor asks the store.
+	// Stored is when the store created the entry. If it is 0, the compactor asks the store for this time.
 	Stored event.Time `json:"stored,omitzero"`
 }
 

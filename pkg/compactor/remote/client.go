@@ -21,8 +21,8 @@ type Client struct {
 	HTTP   *http.Client
 }
 
-// Compact is [compactor.Compactor.Compact] over HTTP. It sends the content of each entry that has a proof and that JSON
-// can represent. The compactor reads the other entries from the store.
+// Compact is [compactor.Compactor.Compact] over HTTP. It sends the content of each entry that has a [compactor.Proof]
+// and can be represented in JSON. The compactor reads the other entries from the store.
 func (c *Client) Compact(ctx context.Context, r compactor.Request) (compactor.Result, error) {
 	data, err := c.body(r).encode()
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// ErrNoObject means that a notification names no written object: it reports another event, or
-// belongs to another topic. The receiver acknowledges it, because a rejected message would be delivered again and again
-// until it expires.
+// ErrNoObject means that a notification names no written object: it reports another event, such as a deletion, or
+// comes from another topic. The receiver acknowledges the notification, because Pub/Sub would redeliver a rejected
+// message until it expires.
 var ErrNoObject = errors.New("the notification names no written object")
 
 // notification is a notification of Google Cloud about an object, in one of these formats:
@@ -21,8 +21,8 @@ var ErrNoObject = errors.New("the notification names no written object")
 //   - a push of Pub/Sub whose attributes name the object (payload formats NONE and JSON_API_V1),
 //     or, if a proxy dropped the attributes, whose data is the object as JSON;
 //   - a structured CloudEvent of Eventarc, whose data is the object;
-//   - a binary CloudEvent of Eventarc: the body is the object. The header with its type is
-//     ignored.
+//   - a binary CloudEvent of Eventarc: the body is the object. The header with the event
+//     type is ignored.
 type notification struct {
 	Message struct {
 		Attributes map[string]string `json:"attributes"`

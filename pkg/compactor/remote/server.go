@@ -1,6 +1,5 @@
-// Package remote serves compactors to other processes over HTTP, and calls them. It decodes the
-// notifications of Cloud Storage, and checks what a caller may ask for. This package is not a
-// stable API.
+// Package remote lets other processes call compactors over HTTP: it contains the server and the client. It decodes
+// the notifications of Cloud Storage, and checks what a caller may ask for. This package is not a stable API.
 package remote
 
 import (
@@ -17,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// Finder returns the compactor of a domain, which it may open first. It returns nil if the domain
-// has nothing to fold.
+// Finder returns the compactor of a domain, and opens the compactor if necessary. It returns nil if the domain has
+// nothing to fold.
 type Finder func(context.Context, ids.Domain) (*compactor.Compactor, error)
 
 const (

@@ -30,7 +30,7 @@ func (l *workload) drawPins(span time.Duration) {
 	}
 }
 
-// pin pins a recent revision for a while, or releases the first pinned revision in the list.
+// pin pins a recent revision for a while, or removes the first pin.
 func (c *client) pin(ctx context.Context, e *engine.Engine, release bool) error {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -58,7 +58,7 @@ type heldRevision struct {
 	outputs map[string]string // URIs by materialization
 }
 
-// hold records the outputs of each revision that the newest revision has pinned: those that the pinned revision
+// hold handles the pins in the newest revision: for each pinned revision, it records the outputs that this revision
 // shows.
 func (o *oracle) hold(f *followed) {
 	for row := range f.state.Pins.All {
@@ -94,8 +94,8 @@ func (o *oracle) deletingPin(key string) {
 }
 
 // deletingPinned checks an output that is about to be deleted: no revision that was pinned when the pass began may
-// show the output. Files of losing executions are not part of what a revision shows. name is the path of the object
-// within the output.
+// show the output. A revision does not show the files of executions that lost. name is the path of the object within
+// the output.
 func (o *oracle) deletingPinned(p *process, f *followed, key, materialization, name string) {
 	for revision, h := range f.held {
 		row := f.state.Pins.Get(strconv.FormatInt(revision, 10))

@@ -35,7 +35,7 @@ type machine struct {
 // process is one execution of a program.
 type process struct {
 	machine *machine
-	id      string          // calls are sorted by id, so it is the same in every simulation
+	id      string          // the same in every simulation of a world, because calls are sorted by id
 	ctx     context.Context //nolint:containedctx // ends with the process
 	cancel  context.CancelFunc
 	killed  chan struct{}

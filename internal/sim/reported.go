@@ -17,7 +17,8 @@ type transitionCount struct{ least, most int64 }
 
 func exactly(n int64) transitionCount { return transitionCount{n, n} }
 
-// causesOfRules maps each alert rule that reports a single kind of transition to its causes.
+// causesOfRules contains the alert rules that report a single kind of transition. It maps each of them to the causes
+// that it reports.
 var causesOfRules = map[string][]string{
 	ruleOfTasks: {event.CauseTaskFailed},
 	"runs":      {event.CauseRunFailed},

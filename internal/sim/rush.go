@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// rush stores an entry as a writer would that ignores the store's clock: the name, the ids or the timestamps of the
+// rush stores an entry like a writer that ignores the store's clock: the name, the ids or the timestamps of the
 // entry, or all of them, are far ahead. The entry must have no effect.
 func (c *client) rush(ctx context.Context, e *clientEngine) error {
 	snap, err := e.Current(ctx)

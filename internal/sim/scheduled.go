@@ -185,7 +185,7 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 	if draw.IntN(3) == 0 {
 		s.Start = event.At(from.Add(time.Duration(draw.IntN(4)) * time.Minute))
 	}
-	const least = 12 * time.Minute // long enough to contain an instant of most cadences
+	const least = 12 * time.Minute // in this time, a schedule of most cadences ticks
 	s.End = event.At(from.Add(max(l.w.horizon(), least)))
 	if firstAfter(&s, event.At(from)) == 0 {
 		s.Cron, s.Timezone, s.Gap, s.Repeated, s.EverySec = "", "", "", "", cadences[0].every
@@ -248,7 +248,7 @@ func (l *workload) drawCommands() {
 	}
 }
 
-// commandSchedule makes a random command about a schedule or a request.
+// commandSchedule issues a random command about a schedule or a request.
 func (c *client) commandSchedule(ctx context.Context, e *clientEngine, a ask) error {
 	w := c.p.machine.w
 	p := &event.AutomationCommand{Name: a.name, Reason: "because"}
@@ -332,7 +332,7 @@ func (l *workload) releasesOf(d ids.Domain) []string {
 	return releases
 }
 
-// schedulesOf returns the schedules of a release, as a deployment names them.
+// schedulesOf reads a release and returns its schedules, which a deployment of the release contains.
 func (l *workload) schedulesOf(ctx context.Context, e *clientEngine, sha string) ([]event.Schedule, error) {
 	if l.w.cfg.Schedules == 0 {
 		return nil, nil

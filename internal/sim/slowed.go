@@ -85,8 +85,8 @@ func (c *World) drawClocks() {
 	}
 }
 
-// slowed returns how many times as long as usual the store takes for an operation of a process. Only the creates of
-// compactors are slowed. Slow listings would stop all timers: faults would interrupt nearly all of these listings,
+// slowed returns the factor by which an operation of a process on the store takes longer than usual. Only the creates
+// of compactors are slowed. Slow listings would stop all timers: faults would interrupt nearly all of these listings,
 // and timers fire only after a complete one.
 func (w *world) slowed(p *process, verb string) int {
 	if w.cfg.Slowed > 0 && p.machine.kind == "compactor" && verb == "create" {
@@ -112,7 +112,8 @@ func (c World) beatTimeout(drawn int32) int32 {
 	return drawn
 }
 
-// oneLingers returns a number n: in worlds with collectors of outputs, the tasks of one asset in n run for minutes.
+// oneLingers returns the number n of assets of which one is slow: in worlds with collectors of outputs, the tasks of
+// one in n assets run for minutes.
 func (c World) oneLingers() int {
 	if c.Slowed > 0 {
 		return 100

@@ -164,14 +164,14 @@ func (o *oracle) next(f *followed, s *state.Schedule) {
 	}
 }
 
-// covered checks that each instant that the cursor of a schedule has passed has a tick, or is counted as
-// dropped.
+// covered checks the instants that the cursor of a schedule has passed in a revision: each of them must have a tick,
+// or be counted as dropped.
 func (o *oracle) covered(f *followed, before, after *state.State, was, is *state.Schedule) {
 	if is.Cursor < was.Cursor {
 		o.violation(oneTick, "the cursor of schedule %s of %s moved back from %s to %s", is.ScheduleID, f.domain, was.Cursor, is.Cursor)
 	}
-	// A schedule that was paused and resumed need not decide the instants of its pause. The same holds for a schedule
-	// that was removed and that a release declares again.
+	// If a schedule was paused and resumed, the instants during the pause need no decision. The same holds if a schedule
+	// was removed, and a release declares it again.
 	if was.CommandID != is.CommandID || !was.Live() {
 		return
 	}
@@ -281,9 +281,9 @@ func waits(policy string, buffered []*state.RunRequest, active []activeTick) boo
 	return false
 }
 
-// unfinished returns the unfinished work that a state at rest must not have: requests that have not ended,
-// schedules that wait for the calendar, and schedules of the release that are not defined. Buffered
-// requests of a paused schedule do not count.
+// unfinished returns the unfinished work that a state at rest must not have: requests that have not ended, schedules
+// that still have instants to decide, and schedules of the release that are not defined. Buffered requests of a
+// paused schedule do not count.
 func (o *oracle) unfinished(s *state.State) (left []string) {
 	left = append(leftBackfills(s), o.unreported(s)...)
 	for r := range s.Requests.All {

@@ -86,8 +86,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// dispensable reports whether an entry may be lost without harm. This holds if the system appends all events of the
-// entry again, which it does except for the requests of users.
+// dispensable reports whether an entry may be lost without harm. This is so if it contains no request of a user,
+// because the system appends all other events again.
 func (w *world) dispensable(key string) bool {
 	data, _, err := w.blobs.Get(context.Background(), key)
 	for _, p := range []event.Payload{(*event.RunTriggered)(nil), (*event.PlanCreated)(nil), (*event.RunCancelRequested)(nil), (*event.LimitSet)(nil)} {

@@ -10,12 +10,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
-// wakeupSlack is the longest allowed time from the instant at which a domain can get stuck to its wakeup, if all
-// clocks agree: ten minutes, plus a minute of rounding at each end.
+// wakeupSlack is how much later than the instant from which a domain needs a sweep its wakeup may be, if all clocks
+// agree: ten minutes, plus a minute of rounding at each end.
 const wakeupSlack = 12 * time.Minute
 
-// wakeup checks a domain that can get stuck: it must have a wakeup that is early enough, and the object of the wakeup
-// must exist.
+// wakeup checks the wakeup of a domain: if the domain will need a sweep, the wakeup must be early enough. The object
+// of the wakeup must exist.
 func (o *oracle) wakeup(f *followed, m *manifest.Manifest) {
 	now := event.At(o.w.now())
 	needed, ok := control.Attention(f.state, now)

@@ -61,8 +61,8 @@ func (w *world) damage(f *followed, how int) {
 	}
 }
 
-// noteUnreadable records the files that only one index of history names, before this index is damaged. After the
-// damage, not even a pinned revision can find these files.
+// noteUnreadable is called before an index of history is damaged, and records the files that only this index names.
+// After the damage, not even a pinned revision can find these files.
 func (w *world) noteUnreadable(f *followed, key string) {
 	for _, index := range f.manifest.History {
 		if index.Key != key {

@@ -51,8 +51,7 @@ type project struct {
 
 // behaviour determines how the attempts of an asset's tasks end.
 type behaviour struct {
-	// failures is how many attempts fail before one succeeds. The task fails if it has fewer
-	// attempts.
+	// failures is how many attempts fail before one succeeds. The task fails if it has no more attempts than this.
 	failures int32
 	takes    time.Duration
 	// hangs makes the first attempt run until it times out.
@@ -204,7 +203,7 @@ func (l *workload) pauses() (longest time.Duration) {
 	return longest
 }
 
-// drawProject draws a DAG: a chain, a fan, diamonds, layers, random edges or none.
+// drawProject draws a DAG: a chain, a fan, diamonds, layers, random edges, or no edges.
 func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project {
 	if l.w.cfg.Large > 0 {
 		return l.drawLargeProject(r, d, name)
@@ -341,8 +340,8 @@ func (l *workload) behave(asset string) behaviour {
 	return b
 }
 
-// failed returns the error of a task. Half of the messages are so long that Servo cuts them. They contain white space
-// and characters of several bytes, such as the box-drawing characters that some programs print.
+// failed returns the error of a task. Half of the messages are so long that Servo truncates them. The long messages
+// contain white space and characters of several bytes, such as the box-drawing characters that some programs print.
 func (l *workload) failed(e *worker.Execution) error {
 	r := random(l.w.cfg.Seed, "error "+e.RunID+e.TaskKey, int(e.Attempt))
 	if r.IntN(2) == 0 {

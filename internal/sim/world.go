@@ -56,10 +56,10 @@ type world struct {
 	scratch      string
 
 	outageUntil time.Time // no process runs until this time
-	cloudPauses bool      // during an outage, the cloud delivers nothing; false: it retries and drops deliveries
+	cloudPauses bool      // the cloud pauses deliveries in an outage; false: it retries them, and drops some
 
-	// appendedAt is when a ledger entry was last written. Timers may fire even after the world has come to rest. The
-	// world ends only after their entries are folded.
+	// appendedAt is when a ledger entry was last written. Timers may fire even in a world at rest, so the world ends
+	// only when their entries have had time to be folded.
 	appendedAt time.Time
 
 	idle   idle
@@ -187,7 +187,8 @@ func (w *world) deadline() time.Time {
 	return at
 }
 
-// sweepFully requests a sweep of all domains until it succeeds.
+// sweepFully requests a sweep of all domains. It repeats the request until the sweep succeeds, and then calls the
+// function then.
 func (w *world) sweepFully(then func()) {
 	w.push("http://sweeper/v1/sweep?full=true", http.Header{}, nil, func(a answer) {
 		if a.err == nil && a.status == http.StatusOK {

@@ -93,10 +93,11 @@ func compress(data []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// loadedFirst finds the files that the page references. Every first visit downloads them.
+// loadedFirst finds the files that the page references, which every first visit downloads.
 var loadedFirst = regexp.MustCompile(`(?:src|href)="/(assets/[^"]+)"`)
 
-// check compares sizes with the budgets and describes them.
+// check compares the sizes of files with the budgets. It returns a report of the sizes, and an error if a budget is
+// exceeded.
 func check(sizes map[string]int, total int, page string) (report string, err error) {
 	sum := func(extension string, of func(string) bool) (bytes int) {
 		for name, size := range sizes {

@@ -88,7 +88,7 @@ func TestRenamedEntriesAreFoldedOnce(t *testing.T) {
 	}
 }
 
-// foldAll folds everything that a listing or a notification finds.
+// foldAll folds all entries of the ledger: it announces each of them, and lists the ledger.
 func (w *world) foldAll(c *compactor.Compactor) {
 	w.t.Helper()
 	request := compactor.Request{Barrier: true}

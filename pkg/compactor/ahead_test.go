@@ -141,8 +141,8 @@ func TestEntryFarAheadKeepsCollectionRunning(t *testing.T) {
 	w.verify()
 }
 
-// poison creates the state that an older build produced: it folded entries that are far ahead, so all later entries
-// got names that are ahead, too. The first entry has wrong timestamps as well.
+// poison creates the state of a domain in which an older build folded entries that are far ahead, so that all later
+// entries got names that are ahead, too. The first entry has wrong timestamps as well.
 func (w *world) poison(c *compactor.Compactor) (runs []string) {
 	w.t.Helper()
 	wrong := twoYears

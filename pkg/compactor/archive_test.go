@@ -25,7 +25,7 @@ import (
 // With the options inUse, a compactor keeps entries for the default times, and writes bases early.
 var inUse = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1}}
 
-// age lets two weeks pass and archives the old entries.
+// age lets two weeks pass, and moves all earlier entries to history and to the archive.
 func (w *world) age(c *compactor.Compactor) {
 	w.t.Helper()
 	w.clock.pass(15 * 24 * time.Hour)
@@ -149,7 +149,7 @@ func TestArchivedEntriesBehaveAsInTheLedger(t *testing.T) {
 	})
 }
 
-// rebuilds rebuilds the state twice, with a manifest and without any state, and checks the results.
+// rebuilds checks two rebuilds: the first one with the manifests, the second one without any state.
 func (w *world) rebuilds(runs ...string) {
 	w.t.Helper()
 	before, err := repair.Verify(w.t.Context(), w.repair())

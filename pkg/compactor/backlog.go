@@ -93,7 +93,8 @@ func (b *backlog) setGaps(gaps []string) {
 	b.gaps = gaps
 }
 
-// noteListings records when the ledger was last listed completely, and the next wakeup in the current manifest.
+// noteListings records when the last complete listing of the ledger began, and the minute of the wakeup in the
+// current manifest.
 func (c *Compactor) noteListings() {
 	c.backlog.mu.Lock()
 	defer c.backlog.mu.Unlock()

@@ -20,13 +20,13 @@ import (
 type publication struct {
 	groups  []fold.Group
 	barrier bool
-	// proven waits until handed-over entries have been compared with the stored ones, and returns an errUnproven if they
-	// may differ. It may be nil.
+	// proven waits until handed-over entries have been compared with the stored ones, and returns an error that wraps
+	// errUnproven if they may differ. It may be nil.
 	proven func() error
-	// caughtUp is when the ledger was listed, if this publication completes the fold of that
-	// listing.
+	// caughtUp is the time of a listing of the ledger, if this publication folds the last entries that the listing has
+	// found; otherwise 0.
 	caughtUp event.Time
-	// complete is the id up to which the listing is complete, or "".
+	// complete is the id up to which the whole ledger is folded, or "".
 	complete string
 	swept    wakeup.Swept
 }
@@ -36,8 +36,8 @@ type publication struct {
 var errStateChanged = errors.New("another writer has published a different state meanwhile")
 
 // commit publishes the state that prepare derives from the current one. If another writer is faster, commit loads
-// that writer's state and calls prepare again. This is the compactor's only rule for conflicts. If prepare returns no
-// state, there is nothing to publish.
+// that writer's state. If this state is known to descend from the current one, commit calls prepare again; otherwise
+// it returns errStateChanged. If prepare returns no state, there is nothing to publish.
 func (c *Compactor) commit(ctx context.Context, prepare func() (*state.State, publication, error)) error {
 	for {
 		work, p, err := prepare()
@@ -117,7 +117,7 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 	return n, nil
 }
 
-// closed returns the runs that a group names and that only history contains.
+// closed returns the runs in a group that are only in history.
 //
 // If history is damaged, the fold continues. A trigger of a run that may be in history does not create the run again.
 // Other events that name such a run wait as if the run were unknown.
@@ -169,9 +169,9 @@ func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) 
 	return groups, nil
 }
 
-// publishWakeups is called at the end of a sweep's request. It publishes the minute up to which wakeups may
-// be deleted, and the next wakeup of the domain. If the current manifest already contains both, it publishes
-// nothing.
+// publishWakeups is called at the end of a step that a sweep has requested. It publishes the minute up to which
+// wakeups may be deleted, and the next wakeup of the domain. If the current manifest already contains both, it
+// publishes nothing.
 func (c *Compactor) publishWakeups(ctx context.Context, r Request) error {
 	if c.manifest == nil {
 		return nil

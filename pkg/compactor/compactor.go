@@ -87,16 +87,16 @@ type Options struct {
 	// ArchiveSpan is the period whose entries are archived together when all of them are old
 	// enough; 0: 24 hours.
 	ArchiveSpan time.Duration
-	// Wakeups enables wakeups: before it publishes a state in which something can get stuck, the
-	// compactor creates a wakeup for the sweepers.
+	// Wakeups enables wakeups: before the compactor publishes a state that may need a sweep, it creates a wakeup for the
+	// sweepers.
 	Wakeups bool
-	// Shared means that other instances may fold the same domain. If it is set, this instance waits for the others where
-	// a wait costs less than a lost race to publish.
+	// Shared means that other instances may fold the same domain. If it is set, this instance delays or reloads where
+	// that costs less than losing a race to publish.
 	Shared bool
 	// Retention selects the revisions that are kept. The zero value is the default policy.
 	Retention manifest.Policy
-	// Decode decodes an entry; nil: the function [Decode]. A simulation uses it for older builds
-	// that do not know all event types.
+	// Decode decodes an entry; nil: the function [Decode]. Simulations replace it to act like older builds, which do not
+	// know all event types.
 	Decode func(entry string, data []byte) []fold.Group
 }
 

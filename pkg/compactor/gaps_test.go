@@ -152,7 +152,7 @@ func TestPostponedTimerStaysAGapUntilFolded(t *testing.T) {
 		}
 		return faultblob.None
 	})
-	for _, open := range [][]string{{lost, fired.ID}, {fired.ID}} { // the first round fails, then the second
+	for _, open := range [][]string{{lost, fired.ID}, {fired.ID}} { // first the first round fails, then the second
 		result, err := c.Step(t.Context(), compactor.Request{Barrier: true})
 		require.ErrorIs(t, err, faultblob.ErrInjected)
 		require.Equal(t, open, result.Unreadable)

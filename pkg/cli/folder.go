@@ -190,7 +190,7 @@ func (a *app) options(p *project.Project) embedded.Options {
 	state := a.stateOf(p)
 	o := embedded.Options{
 		Dir: state, Root: p.Root, Domain: p.Domain, Concurrency: p.Workers.Concurrency, DuckDB: worker.DuckDB{Threads: p.Workers.Threads},
-		Clock: a.Clock, Logger: a.logger, Environ: a.Environ, Secrets: a.secretSources().Resolve, Redactor: &a.redactor, Program: a.Program,
+		Clock: a.Clock, Logger: a.logger, Environ: a.Environ, Environment: p.Environment.Name, Secrets: a.secretSources().Resolve, Redactor: &a.redactor, Program: a.Program,
 		Actor: engine.User(a.userName()), Traces: a.tracer, Keep: func(ctx context.Context) (gc.Rule, error) {
 			r, err := project.LoadRetention(ctx, p.Root, a.projectOptions())
 			if err != nil {

@@ -63,6 +63,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Environ is the environment that commands inherit.
 	Environ []string
+	// Environment is the environment of the project; "": its base.
+	Environment string
 	// Secrets resolves a reference to a secret: see [worker.Config].
 	Secrets func(ctx context.Context, reference string) (string, error)
 	// Redactor hides secrets in the logs of this process. Nil: the worker creates its own redactor.
@@ -257,7 +259,8 @@ func (s *Stack) buildWorker(keys contract.Keyring) (err error) {
 		Store: p.Folder, Clock: p.Clock, Nonce: p.IDs.New, Keyring: keys, HTTPClient: newClient(),
 		WorkerID:   fmt.Sprintf("local-%d", os.Getpid()),
 		ScratchDir: filepath.Join(s.opts.Dir, scratchDir),
-		Logger:     p.Logger, Traces: s.opts.Traces, Environ: s.opts.Environ, Secrets: s.opts.Secrets, Redactor: s.opts.Redactor, ServoBin: s.opts.Program,
+		Logger:     p.Logger, Traces: s.opts.Traces, Environ: s.opts.Environ, Secrets: s.opts.Secrets, Redactor: s.opts.Redactor,
+		ServoBin: s.opts.Program, State: s.opts.Dir, Environment: s.opts.Environment,
 		HeartbeatEvery: heartbeatEvery, MaxConcurrent: s.concurrency(""),
 		DuckDB: s.opts.DuckDB,
 	})

@@ -269,6 +269,11 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("encode SERVO_CONTEXT: %w", err))
 	}
 	env = append(env, a.advice()...)
+	for _, own := range [][2]string{{"SERVO_STATE=", a.w.cfg.State}, {"SERVO_ENV=", a.w.cfg.Environment}} {
+		if own[1] != "" {
+			env = append(env, own[0]+own[1])
+		}
+	}
 	return append(env, "SERVO_OUTPUT="+output, "SERVO_ERROR="+filepath.Join(a.dir, errorFile), "SERVO_CONTEXT="+string(text),
 		"SERVO_BIN="+a.w.cfg.ServoBin), nil
 }

@@ -83,6 +83,9 @@ type Config struct {
 	Redactor *secret.Redactor
 	// ServoBin is the path of the servo program, passed to commands as SERVO_BIN.
 	ServoBin string
+	// State and Environment are passed to commands as SERVO_STATE and SERVO_ENV, so that a command that calls servo reads
+	// the state of its own run. Empty values are not passed.
+	State, Environment string
 	// MaxConcurrent is the number of tasks that run at once; 0: the number of CPUs.
 	MaxConcurrent int
 	// HeartbeatEvery is the time between heartbeats; 0: 10 seconds. For tasks with a short heartbeat timeout, the worker

@@ -49,7 +49,7 @@ func (p *process) wrap(inner blob.Store) blob.Store {
 // serving prints the address of the process, and then answers questions about its usage.
 func (p *process) serving(url string) {
 	fmt.Fprintln(os.Stdout, url)
-	go p.answer() // this goroutine ends when the parent process ends
+	go p.answer() // ends when the parent process ends, which closes stdin
 }
 
 func (p *process) answer() {

@@ -12,8 +12,7 @@ import (
 // column is a column of the table of results.
 type column = render.Column[bench.Result]
 
-// write writes the results in a format. Tables have only columns with values, and fit into width
-// characters.
+// write writes the results in a format. A table omits columns without values, and fits into width characters.
 func write(w io.Writer, format render.Format, width int, results []bench.Result) error {
 	if format == render.JSON || format == render.YAML {
 		return render.Document(w, format, results)
@@ -88,7 +87,8 @@ func columns() []column {
 	}
 }
 
-// figure returns a column of numbers. Tables show three significant digits. get returns false if there is no value.
+// figure returns a column of numbers. Tables show three significant digits. The function get returns false if the
+// result has no value.
 func figure(name string, get func(bench.Result) (float64, bool)) column {
 	return column{
 		Name: name,
@@ -111,8 +111,8 @@ func figure(name string, get func(bench.Result) (float64, bool)) column {
 	}
 }
 
-// known adapts a getter that returns 0 for an unknown value: the returned getter reports whether
-// the value is known.
+// known takes a function that returns 0 for an unknown value. It returns a function that also reports whether the
+// value is known.
 func known(get func(bench.Result) float64) func(bench.Result) (float64, bool) {
 	return func(r bench.Result) (float64, bool) {
 		v := get(r)

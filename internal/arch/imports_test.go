@@ -27,7 +27,7 @@ type source struct {
 	imports  []string // imports of the package's code
 	inTests  []string // imports of the package's test files
 	hasCode  bool
-	suffixed bool // the package name ends in "test": a test suite or fixtures
+	suffixed bool // the package name ends in "test": it contains a test suite or fixtures
 }
 
 // sources reads the imports of every package of the module.
@@ -224,8 +224,8 @@ func TestFixturesOnlyImportedByTests(t *testing.T) {
 	}
 }
 
-// contained returns the packages of this module that a program contains, each with a chain of imports from the program
-// to the package.
+// contained returns the packages of this module that a program contains. It maps each package to a chain of imports
+// that leads from the program to the package.
 func contained(all map[string]*source, program string) map[string]string {
 	chains := map[string]string{}
 	var link func(dir, chain string)

@@ -7,8 +7,8 @@ type layer struct {
 	packages []pack
 }
 
-// pack is a package and the packages of this module that it may import. A new import is a design decision (ADR 069):
-// because it must be added here, reviewers see it.
+// pack is a package and the packages of this module that it may import. A new import is a design decision (ADR 069).
+// It must be added here, so that reviewers see it.
 type pack struct {
 	path string
 	may  []string
@@ -231,7 +231,8 @@ var programs = []string{"cmd/servo", "cmd/servo-cloud", "cmd/servo-compactor", "
 // linkable are the packages outside of pkg that the programs may contain.
 var linkable = []string{"cmd/internal/host", "cmd/internal/memory", "internal/httpx", "ledger-schemas"}
 
-// proof is the package of the simulator. Only tests run the simulator, so it may import test suites and fixtures.
+// proof is the simulator's package. Only tests run the simulator, so this package may import test suites and
+// fixtures.
 const proof = "internal/sim"
 
 // stable are the packages that other modules may import (ADR 069).
@@ -253,12 +254,12 @@ var banned = []string{
 	"os", "os/exec", "os/signal", "path/filepath", "runtime", "syscall", "testing",
 }
 
-// heavy modules take minutes to build. Only the packages listed here may import them, so that the tests of all other
+// heavy lists modules that take minutes to build, with the packages that may import them. So the tests of all other
 // packages build quickly.
 var heavy = map[string][]string{
 	"github.com/apache/arrow-go/": {"pkg/query/arrowipc", "pkg/table/parquetfile", "pkg/worker"},
-	// Only pkg/trace/otlp sends spans. Sending needs gRPC, which the program servo must not contain. Creating spans
-	// does not need gRPC.
+	// Only pkg/trace/otlp sends spans. Sending spans needs gRPC, which the program servo must not contain; creating
+	// spans does not.
 	"go.opentelemetry.io/otel/exporters/": {"pkg/trace/otlp"},
 	// Code that records metrics receives a recorder from its caller. pkg/service uses the Prometheus library only in a
 	// test of the metrics' names and labels.

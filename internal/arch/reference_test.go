@@ -246,7 +246,7 @@ func TestReferenceListsParameters(t *testing.T) {
 	found := map[string]bool{}
 	for _, file := range slices.Collect(maps.Values(productFiles(t, "pkg"))) {
 		ast.Inspect(file, func(n ast.Node) bool {
-			var query, name ast.Expr // the parts of query().Get(name), or of query()[name]
+			var query, name ast.Expr // from query.Get(name) or query[name]
 			switch n := n.(type) {
 			case *ast.IndexExpr:
 				query, name = n.X, n.Index

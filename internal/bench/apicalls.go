@@ -159,7 +159,7 @@ type kind struct {
 	// path returns the path of the next call. The parameter answer is the answer to the previous call, or nil for the
 	// first call.
 	path func(answer map[string]any) string
-	// skip is the number of calls at the beginning whose times are not counted.
+	// skip is the number of calls before the first one that is measured.
 	skip int
 	// before is called before each call, outside of the measured time; nil: nothing is called.
 	before func(context.Context) error
@@ -235,7 +235,8 @@ func (m *apiCalls) runOther(ctx context.Context) error {
 	return err
 }
 
-// paging returns a function that returns the path of the next page of a listing. After the last page it starts over.
+// paging returns a function for [kind.path] that returns the path of the next page of a listing. After the last page
+// it returns the first page again.
 func paging(path string) func(map[string]any) string {
 	return func(answer map[string]any) string {
 		if token, _ := answer["next_page_token"].(string); token != "" {
@@ -250,7 +251,8 @@ func fixedPath(path string) func(map[string]any) string {
 	return func(map[string]any) string { return path }
 }
 
-// deepPage is the number of a page far from the first. Reading it must take no longer than reading the first page.
+// deepPage is the number of a page that is far from the first one. Reading this page must take no longer than reading
+// the first page.
 const deepPage = 500
 
 // kinds returns the kinds of calls that have a budget.

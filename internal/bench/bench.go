@@ -63,7 +63,7 @@ type Config struct {
 	// Stderr receives the error log of the simulated cloud's services.
 	Stderr io.Writer
 
-	codec *snapshot.Codec // codec of the simulated cloud; nil: Parquet, whose goroutines do not work in virtual time
+	codec *snapshot.Codec // codec of the simulated cloud; nil: Parquet, which does not work in virtual time
 }
 
 // Values of Result.Store.

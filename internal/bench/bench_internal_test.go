@@ -50,7 +50,7 @@ func startWorker(t *testing.T, execute worker.Executor) func(context.Context, st
 				server.Close()
 				gone, cancel := context.WithCancel(ctx)
 				cancel()
-				_ = w.Close(gone) // do not retry a report that the closed server has not answered
+				_ = w.Close(gone) // do not retry reports to the closed server
 				return store.Close()
 			},
 		}, nil

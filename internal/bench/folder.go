@@ -22,7 +22,7 @@ import (
 type Process struct {
 	URL string
 	PID string
-	// Client authenticates to the process; nil: [http.DefaultClient].
+	// Client sends authenticated requests to the process; nil: [http.DefaultClient].
 	Client *http.Client
 	// Usage returns the number of operations on its store so far.
 	Usage func() (cloudblob.Usage, error)

@@ -52,7 +52,8 @@ func withHistory(ctx context.Context, cfg Config, w Workload) (results []Result,
 	return results, nil
 }
 
-// ratio returns the median of the ratios of samples that were taken in the same round.
+// ratio divides each sample by the sample of the same round in the parameter to, and returns the median of the
+// quotients.
 func ratio(of, to []float64) float64 {
 	ratios := make([]float64, len(of))
 	for i := range of {

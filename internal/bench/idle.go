@@ -54,8 +54,8 @@ func idle(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	return []Result{r}, nil
 }
 
-// serve starts a server and waits for its first response. If r has no Idle yet, serve observes the
-// idle server.
+// serve starts a server and waits for its first response. If r.Idle is not set yet, serve then measures the idle
+// server for cfg.IdleFor, and sets r.Idle.
 func (cfg Config) serve(ctx context.Context, dir string, r *Result) (took time.Duration, err error) {
 	began := cfg.Clock.Now()
 	server, err := cfg.StartServer(ctx, dir)

@@ -179,8 +179,8 @@ func requireIdle(t *testing.T, h *manualClock, stacks ...*scheduledStack) {
 	require.Equal(t, before, settle())
 }
 
-// quiet waits until neither the store's operations nor the clock's sleepers change any more. It returns true if no
-// goroutine sleeps on the clock after that.
+// quiet waits until the store gets no more operations, and no goroutine begins or ends a sleep on the clock. Then it
+// reports whether no goroutine is sleeping on the clock.
 func quiet(t *testing.T, h *manualClock, store *cloudblob.Store) bool {
 	t.Helper()
 	const still = 5

@@ -13,7 +13,7 @@ import (
 // "self".
 func PeakRSS(process string) int64 { return kibibytes(process, "status", "VmHWM:") }
 
-// residentMemory returns the value of a line of a process's smaps_rollup, in bytes.
+// residentMemory returns the value of a line of /proc/PID/smaps_rollup, in bytes.
 func residentMemory(process, line string) int64 { return kibibytes(process, "smaps_rollup", line) }
 
 // resetPeakRSS resets the peak of this process, so that each workload has its own.
@@ -22,7 +22,8 @@ func resetPeakRSS() {
 	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // on failure, the peak is not reset
 }
 
-// kibibytes returns the value in bytes of a line in a file of /proc/PID.
+// kibibytes finds the line that begins with name in a file of /proc/PID. It returns the line's value, which the file
+// states in KiB, in bytes.
 func kibibytes(process, file, name string) int64 {
 	text, err := os.ReadFile(filepath.Join("/proc", process, file))
 	if err != nil {

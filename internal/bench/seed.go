@@ -23,7 +23,8 @@ const (
 	seededTasks = 500
 	// seededAtOnce is the number of finished tasks that are folded at once.
 	seededAtOnce = 20_000
-	// seededEvery is the virtual time between two folds. It is long enough for runs to be closed as usual.
+	// seededEvery is the virtual time between two folds. It is so long that each fold finds the runs of the earlier
+	// folds closed.
 	seededEvery = state.ClosedAfter + 5*time.Minute
 )
 
@@ -67,7 +68,7 @@ func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err 
 	h := domain.Open(domain.Handle{Domain: Domain(), Store: store, Clock: then, Logger: cfg.Logger})
 	s := &seeder{cfg: cfg, clock: then, store: store, ids: h.IDs, plans: map[int]*seededPlan{}}
 	s.appender = h.Appender(ledger.Config{
-		Linger: time.Hour, // so long that it never ends: fold flushes the appender
+		Linger: time.Hour, // never ends: the method fold flushes the appender
 		OnStored: func(e ledger.Entry) {
 			s.waiting = append(s.waiting, compactor.Entry{ID: e.Name, Data: e.Data, Stored: e.Object.Updated})
 		},

@@ -37,7 +37,7 @@ func (w Workload) MaxSize() int {
 	return (plan.MaxTasks - w.others) / w.each
 }
 
-// described returns the description of a workload, followed by the settings that differ from it.
+// described returns the description of a workload, followed by the settings in cfg that change the workload.
 func (cfg Config) described(w Workload) string {
 	text := w.Description
 	if w.assets == nil {

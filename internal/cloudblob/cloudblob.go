@@ -27,7 +27,8 @@ import (
 const PageSize = 1000
 
 // ErrTooFast is the error of a mutation that follows the last mutation of the same name too soon: 429 Too Many
-// Requests. The mutation had no effect. For callers of [blob.Store], however, it is an error with an unknown outcome.
+// Requests. The mutation had no effect, but callers of a [blob.Store] must treat the error like any other: its
+// outcome is unknown to them.
 var ErrTooFast = errors.New("429 mutation rate of one object exceeded")
 
 // Model describes how a store behaves. The zero Model answers immediately and has no
@@ -75,7 +76,7 @@ type Store struct {
 
 var _ blob.Store = (*Store)(nil)
 
-// Unwrap returns the wrapped store, whose clock [blob.TimeOf] reads.
+// Unwrap returns the wrapped store, so that [blob.TimeOf] can read its clock.
 func (s *Store) Unwrap() blob.Store { return s.inner }
 
 // New wraps a store.
@@ -178,7 +179,7 @@ func (s *Store) Open(ctx context.Context, key string) (r io.ReadCloser, o blob.O
 	return &metered{ReadCloser: r, read: func(n int) { s.meter.add(key, Count{BytesOut: int64(n)}) }}, o, nil
 }
 
-// metered passes the number of bytes of each Read to the function read.
+// metered is a reader that calls the function read with the number of bytes of each Read.
 type metered struct {
 	io.ReadCloser
 	read func(n int)

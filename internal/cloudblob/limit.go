@@ -11,8 +11,8 @@ import (
 
 const create = "create"
 
-// checkRate returns ErrTooFast for a mutation of a name that follows the last one too soon.
-// A create of an existing name is not a mutation: the store refuses it with ErrExists.
+// checkRate returns ErrTooFast if the last mutation of the same name was too recent. A create of an existing name is
+// not a mutation: the store refuses it with ErrExists.
 func (s *Store) checkRate(ctx context.Context, verb, key string) error {
 	if !s.recentlyMutated(key) {
 		return nil

@@ -39,7 +39,7 @@ type host struct {
 
 type instance struct {
 	handler http.Handler
-	work    context.Context //nolint:containedctx // when this context ends, requests end
+	work    context.Context //nolint:containedctx // the instance's requests end with this context
 }
 
 func newNetwork(d latency.Dist, c clock.Clock, random *latency.Source) *network {
@@ -65,7 +65,7 @@ func (n *network) serving(name string) <-chan struct{} {
 	return n.host(name).serving
 }
 
-// serve adds an instance of a host. When the context work ends, the requests of the instance end.
+// serve adds an instance of a host. The requests of the instance end with its context, the parameter work.
 func (n *network) serve(name string, handler http.Handler, work context.Context) *instance { //nolint:revive // the instance's context, not the call's
 	n.mu.Lock()
 	defer n.mu.Unlock()

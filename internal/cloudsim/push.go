@@ -17,8 +17,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// pubsub pushes notifications of created objects to services: of ledger entries to the
-// compactor, of manifests to the dispatcher. It retries until the service answers 2xx.
+// pubsub pushes notifications of created objects to services: those of ledger entries to the compactor, and those of
+// manifests to the dispatcher. It retries until the service answers 2xx.
 type pubsub struct {
 	ctx    context.Context //nolint:containedctx // pushes continue after the write that caused them
 	dist   latency.Dist

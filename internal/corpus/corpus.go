@@ -1,7 +1,7 @@
-// Package corpus writes large state folders for measurements and tests: many assets, runs in history and
-// partitions. It writes the files of the tiers with the product's own codecs, and one manifest that names
-// them. Nothing is in the ledger, so `servo admin verify` rejects such a folder. The same size and seed
-// produce the same rows.
+// Package corpus writes large state folders for measurements and tests. They contain many assets, many runs in
+// history, and many partitions. It writes the files of the tiers with the product's own codecs, and one manifest that
+// names them. Nothing is in the ledger, so `servo admin verify` rejects such a folder. The same size and seed produce
+// the same rows.
 package corpus
 
 import (
@@ -40,7 +40,7 @@ var (
 	Large = Size{Assets: 10_000, Runs: 1_000_000, Partitions: 10_000_000, Tasks: 100_000}
 )
 
-// Rare is the number of runs per cancelled run: one run in Rare is cancelled.
+// Rare says how rare cancelled runs are: one run in Rare is cancelled.
 const Rare = 100_000
 
 const (
@@ -87,7 +87,7 @@ func New(d ids.Domain, size Size, seed uint64, now time.Time) *Corpus {
 	return c
 }
 
-// space returns the partitions of an asset: one for each past day and tenant.
+// space returns the partitions of an asset: one for each tenant on each day. The last day is two days before Now.
 func (c *Corpus) space(days, tenants int) *space.Space {
 	last := c.Now.AddDate(0, 0, -2)
 	dates := space.Days(last.AddDate(0, 0, 1-days).Format(time.DateOnly), last.Format(time.DateOnly))

@@ -1,4 +1,4 @@
-// Package faultblob wraps a [blob.Store] and fails the operations that a hook selects, before or after they take
+// Package faultblob wraps a [blob.Store]. It makes the operations that a hook selects fail, before or after they take
 // effect. Programs often handle the second case wrongly: the write succeeded, but the writer got an error.
 //
 // An injected error resembles the error of a broken connection: it says nothing about the outcome
@@ -57,7 +57,7 @@ type Store struct {
 
 var _ blob.Store = (*Store)(nil)
 
-// Unwrap returns the wrapped store, whose clock [blob.TimeOf] reads.
+// Unwrap returns the wrapped store, so that [blob.TimeOf] can read its clock.
 func (s *Store) Unwrap() blob.Store { return s.inner }
 
 // New wraps a store; a nil hook never fails.

@@ -18,8 +18,8 @@ func TestContractWithoutFaults(t *testing.T) {
 	blobtest.Run(t, func(*testing.T) blob.Store { return faultblob.New(memblob.New(memblob.Options{}), nil) })
 }
 
-// writes are the operations that change a store. Each has the list of keys that the store contains after the
-// operation, if it contained only "old" before.
+// writes are the operations that change a store. The field after lists the keys in a store after the operation, if
+// the store contained only the key "old" before.
 var writes = []struct {
 	op    faultblob.Op
 	after []string

@@ -7,7 +7,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// CheckBackfills returns an error if the totals of a backfill are not those of its chunks, or if its chunks
+// CheckBackfills returns an error if the totals of a backfill differ from the sums over its chunks, or if its chunks
 // break a rule (I-30).
 func CheckBackfills(s *state.State) error {
 	if err := CheckTotals(s); err != nil {
@@ -94,8 +94,9 @@ func checkChunks(s *state.State, b *state.Backfill) error {
 	return checkLive(b, live, waiting)
 }
 
-// checkLive checks the live chunks of a backfill: they belong to one stage, and only a RUNNING backfill has requested
-// chunks. A RUNNING backfill runs as many chunks as it may. waiting is the stage of its first waiting chunk, or -1.
+// checkLive checks the live chunks of a backfill. They must belong to one stage, and only a RUNNING backfill may have
+// requested chunks. A RUNNING backfill must have a live chunk, and as many as it may have while other chunks of their
+// stage wait. waiting is the stage of its first waiting chunk, or -1.
 func checkLive(b *state.Backfill, live []*state.Chunk, waiting int32) error {
 	requested, stages := 0, map[int32]bool{}
 	for _, row := range live {

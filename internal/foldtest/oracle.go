@@ -149,8 +149,8 @@ func checkEdges(s *state.State) error {
 	return nil
 }
 
-// Resolution returns the resolution of the outgoing edges of a task that is in the given state, or "" if the task has
-// not ended.
+// Resolution returns how the outgoing edges of a task in the given state are resolved, or "" if the task has not
+// ended.
 func Resolution(s state.TaskState) state.Resolution {
 	return map[state.TaskState]state.Resolution{
 		state.TaskSucceeded: state.ResolvedSuccess, state.TaskFailed: state.ResolvedFailed,

@@ -90,8 +90,8 @@ type Options struct {
 	// Wakeups enables wakeups: before the compactor publishes a state that may need a sweep, it creates a wakeup for the
 	// sweepers.
 	Wakeups bool
-	// Shared means that other instances may fold the same domain. If it is set, this instance delays or reloads where
-	// that costs less than losing a race to publish.
+	// Shared means that other instances may fold the same domain. This instance then avoids races to publish: entries
+	// from notifications linger, and the newest state is loaded before a fold.
 	Shared bool
 	// Retention selects the revisions that are kept. The zero value is the default policy.
 	Retention manifest.Policy

@@ -47,11 +47,11 @@ var programs = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// builtPrograms reports whether programs was called. TestMain then removes the folder.
+// builtPrograms reports whether programs was called. If it was, TestMain removes the folder at the end.
 var builtPrograms atomic.Bool
 
-// program returns the command that runs one of Servo's programs. In full size it is the built
-// program; otherwise it is this test binary, which contains the same code and needs no build.
+// program returns the command that runs one of Servo's programs. With -full, it runs the built program. Otherwise it
+// runs this test binary, which contains the same code and needs no build.
 func program(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context()) // the caller ends the process
@@ -295,7 +295,7 @@ func TestServicesContinueAfterDispatcherKill(t *testing.T) {
 	awaitRun(t, c.engine, runID, func(run *state.Run) bool { return run.TasksRunning == 2 })
 	c.kill("dispatcher")
 	require.NoError(t, os.WriteFile(filepath.Join(marks, "gate"), nil, 0o600))
-	// Now the worker sends reports that no dispatcher receives.
+	// From now on, the worker's reports reach no dispatcher.
 	require.NoError(t, clock.System{}.Sleep(t.Context(), 300*time.Millisecond))
 	c.start("dispatcher")
 	c.requireSucceeded(runID)

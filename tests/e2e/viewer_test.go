@@ -43,7 +43,7 @@ func (c *cloud) view() *viewer {
 		if !found {
 			continue
 		}
-		go func() { _, _ = io.Copy(io.Discard, messages) }() // the process must not wait for somebody to read its output
+		go func() { _, _ = io.Copy(io.Discard, messages) }() // otherwise the process would block when its output is not read
 		v := &viewer{t: c.t, url: address[:strings.LastIndex(address, "/")]}
 		v.http.Jar, err = cookiejar.New(nil)
 		require.NoError(c.t, err)

@@ -31,7 +31,7 @@ type fixture struct {
 	worker   atomic.Pointer[worker.Worker]
 	answered chan int      // statuses of the responses to deliveries
 	begun    chan string   // for each execution that begins: the id of its worker
-	gate     chan struct{} // close it to let executions end
+	gate     chan struct{} // executions end when this channel is closed
 }
 
 func start(t *testing.T) *fixture {
@@ -58,7 +58,7 @@ func (n *noting) WriteHeader(status int) {
 	n.ResponseWriter.WriteHeader(status)
 }
 
-// open opens a worker that receives the next deliveries.
+// open opens a worker, to which the next deliveries go.
 func (w *fixture) open(id string) *worker.Worker {
 	w.T.Helper()
 	opened, err := worker.Open(worker.Config{
@@ -84,7 +84,7 @@ func (w *fixture) open(id string) *worker.Worker {
 	return opened
 }
 
-// run starts a run of one task, whose timeout exceeds the time that a worker holds a delivery.
+// run starts a run of one task, whose timeout is longer than a worker keeps a delivery open.
 func (w *fixture) run() (runID string) {
 	w.T.Helper()
 	handle, err := w.Engine(domain).Run(w.T.Context(), engine.RunRequest{

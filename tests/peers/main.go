@@ -140,8 +140,8 @@ func choose(all []peer, names []string) ([]peer, error) {
 	return picked, nil
 }
 
-// turns measures all peers alternately: one sample of each peer, then the next sample of each. Every round begins
-// with another peer. Idle peers are measured only once, because that takes minutes.
+// turns measures all peers alternately: in each round, it takes one sample of each peer for each workload. Every
+// round begins with another peer. Idle peers are measured only once, because that takes minutes.
 func turns(ctx context.Context, b *bench, rows []*row, workloads []string, samples int) error {
 	for n := range samples {
 		for _, workload := range workloads {

@@ -17,15 +17,15 @@ import (
 type peer struct {
 	// Name identifies the peer in flags; Title describes it.
 	Name, Title string
-	// Worker describes how tasks reach a worker. Durability describes how the end of a task is stored.
+	// Worker describes how tasks reach a worker. Durability describes how safely the end of a task is stored.
 	Worker, Durability string
 	// Server describes how the server's settings differ from their defaults. Settings are passed to the peer's program.
 	Server   string
 	Settings map[string]string
 
 	start server.Start
-	// If open is set, this program executes the jobs of the peer, and calls open. Otherwise, the Node.js program whose
-	// name is in the field node executes the jobs.
+	// If open is set, this program executes the peer's jobs by calling open. Otherwise, the Node.js program with the
+	// name node executes them.
 	open work.Open
 	node string
 	// version returns the versions of the engine and its server.

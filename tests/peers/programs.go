@@ -49,7 +49,8 @@ func converse(ctx context.Context, cmd *exec.Cmd, order []byte, hear func(said i
 	return err
 }
 
-// prepare makes a program end when this program ends, gracefully if possible. The buffer receives its stderr.
+// prepare arranges that a program ends when this program ends, gracefully if possible. The returned buffer receives
+// the program's stderr.
 func prepare(cmd *exec.Cmd) (stderr *bytes.Buffer) {
 	stderr = new(bytes.Buffer)
 	cmd.Stderr = stderr
@@ -60,7 +61,7 @@ func prepare(cmd *exec.Cmd) (stderr *bytes.Buffer) {
 	return stderr
 }
 
-// failure adds the end of a program's stderr to its error.
+// failure returns the error of a program, with the last lines of the program's stderr.
 func failure(ctx context.Context, cmd *exec.Cmd, err error, stderr *bytes.Buffer) error {
 	if err == nil {
 		return nil

@@ -32,7 +32,7 @@ func (r *report) table() string {
 		b.WriteString("\n")
 	}
 	for _, p := range r.Peers {
-		failed := map[string][]string{} // the workloads, by reason of failure
+		failed := map[string][]string{} // failed workloads, by reason
 		for _, workload := range r.Workloads {
 			switch f := p.Figures[workload]; {
 			case f.Failed != "":

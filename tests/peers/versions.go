@@ -14,8 +14,8 @@ import (
 
 type version func(ctx context.Context, tools string) string
 
-// ofModule returns a function that returns two versions: that of a Go module of this program, and the result of the
-// parameter beside, which is a function.
+// ofModule returns a function that returns two versions, separated by a comma: the version of a Go module of this
+// program, and the version that the function beside returns.
 func ofModule(path string, beside version) version {
 	return func(ctx context.Context, tools string) string {
 		found := "unknown"
@@ -30,8 +30,8 @@ func ofModule(path string, beside version) version {
 	}
 }
 
-// ofPackage returns a function that returns two versions: that of a Node.js package, and the result of the parameter
-// beside, which is a function.
+// ofPackage returns a function that returns two versions, separated by a comma: the version of a Node.js package, and
+// the version that the function beside returns.
 func ofPackage(folder, name string, beside version) version {
 	return func(ctx context.Context, tools string) string {
 		return packageVersion(folder, name, "")(ctx, tools) + ", " + beside(ctx, tools)

@@ -77,7 +77,8 @@ func (c *refusing) sign(by *identitytest.Issuer, claims identitytest.Claims) str
 // attempt is an attempt whose start was reported.
 type attempt struct {
 	env *contract.Envelope
-	// calls and issued are the same callbacks: calls in the form of worker contract 1.0, issued in the form of 1.1.
+	// calls and issued contain the same callbacks: calls in the form of version 1.0 of the worker contract, issued in
+	// the form of version 1.1.
 	calls, issued contract.Callbacks
 }
 
@@ -131,7 +132,7 @@ func (c *refusing) running(d ids.Domain) *attempt {
 	return a
 }
 
-// await waits until a domain's state satisfies a condition and records all entries of the ledger.
+// await waits until the state of a domain satisfies a condition and all entries of the ledger are recorded in it.
 func (c *refusing) await(d ids.Domain, holds func(*snap) bool) {
 	c.T.Helper()
 	reader := c.Reader(d)

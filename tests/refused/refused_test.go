@@ -92,7 +92,7 @@ func (c *refusing) callers() []request {
 	domain := map[string]any{"tenant": acme.Tenant, "workspace": acme.Workspace}
 	var requests []request
 	for _, route := range []struct {
-		service, path, caller, other string // other is a caller that may call only another route of the service
+		service, path, caller, other string // other may call the service, but not this route
 		body                         any
 	}{
 		{"compactor", "/v1/compact", clustertest.Account("dispatcher"), "pubsub", domain},

@@ -27,7 +27,7 @@ import (
 	"github.com/servo-orchestration/servo/tests/clustertest"
 )
 
-// workerUnderTest is a worker that counts what it executes.
+// workerUnderTest is a worker whose executions are counted.
 type workerUnderTest struct {
 	url      string
 	executed atomic.Int32

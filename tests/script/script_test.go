@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"servo": func() { os.Exit(servo()) }})
 }
 
-// servo runs the servo program as cmd/servo does, for a user "tester".
+// servo runs the servo program like cmd/servo, as the user "tester".
 func servo() int {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -94,7 +94,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// timeout is how long a script waits for another process at most.
+// timeout is the maximum time for which a script waits for another process.
 const timeout = 30 * time.Second
 
 // await FILE [TEXT] waits until a background process has created a file and, if TEXT is given, the file contains TEXT.
@@ -162,8 +162,8 @@ func end(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(syscall.Kill(owner.PID, syscall.SIGTERM))
 }
 
-// damage FOLDER changes a byte in the middle of a file below a folder of the state. It chooses the newest file among
-// the newest manifest and the files that this manifest names.
+// damage FOLDER changes a byte in the middle of a file below a folder of the state. It chooses the newest of these
+// files that is the newest manifest or is named by that manifest.
 func damage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: damage FOLDER")

@@ -112,7 +112,7 @@ func TestNothingContainsSecrets(t *testing.T) {
 	require.Contains(t, views, "attempts")
 	for view := range strings.FieldsSeq(strings.TrimPrefix(views, "view_name\n")) {
 		if code, rows := servo("query", "-o", "json", `FROM "`+view+`"`); code != 0 {
-			require.Contains(t, rows, "does not exist", view) // a view of an asset must be named with its schema
+			require.Contains(t, rows, "does not exist", view) // a query must name an asset's view with its schema
 		}
 	}
 

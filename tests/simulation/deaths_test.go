@@ -11,7 +11,8 @@ import (
 
 var stride = flag.Int("stride", 0, "distance of the calls at which a process dies; 0: about 25 deaths")
 
-// ticking returns a world without faults, in which one schedule ticks for some minutes. A test may add a death.
+// ticking returns a world without faults, in which one schedule ticks for some minutes. The caller may set
+// World.KillAt, so that a process dies.
 func ticking(seed uint64) sim.World {
 	return sim.World{
 		Seed: seed, Compactors: 1, Dispatchers: 2, Workers: 1, Clients: 1, Domains: 1, Requests: 1, Tasks: 1, Minutes: 4, PageSize: 1000,

@@ -145,7 +145,8 @@ func (y *tally) plus(o *tally) {
 	}
 }
 
-// save writes the tally for the process that started this one, if any.
+// save writes the tally to a file, from which the process that started this lane reads it. Without lanes, it does
+// nothing.
 func (y *tally) save() error {
 	if *shared == "" {
 		return nil

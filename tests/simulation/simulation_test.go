@@ -190,7 +190,7 @@ const largeWorld = 3
 // slowedWorld is the seed of a large world with slow compactors.
 const slowedWorld = 4
 
-// batchedWorlds is how many worlds with batches run, in addition to those that the other tests draw.
+// batchedWorlds is how many worlds with batches run in addition to the worlds of the other tests.
 const batchedWorlds = 12
 
 // In the worlds of this test, some assets materialize their partitions in batches, and other assets read these

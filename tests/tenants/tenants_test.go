@@ -29,7 +29,8 @@ import (
 
 var full = flag.Bool("full", false, "run 200 tenants instead of 30, and the test of large and small tenants")
 
-// Requests go to both instances in turn, so both compactors work on each domain, and do some work twice.
+// Requests go to the two instances of a service in turn. So both compactors fold entries of each domain, and do some
+// work twice.
 func TestManyTenantsShareTwoInstances(t *testing.T) {
 	tenants := 30
 	if *full {
@@ -69,8 +70,8 @@ func TestManyTenantsShareTwoInstances(t *testing.T) {
 	}
 }
 
-// Each dispatcher creates only 20 queue tasks per second, so that tasks wait. If all tenants shared one queue, this
-// test would fail.
+// Each dispatcher may create only 20 queue tasks per second, so tasks have to wait. If all tenants shared one queue,
+// this test would fail.
 func TestLargeTenantsDoNotDelaySmallOnes(t *testing.T) {
 	if !*full {
 		t.Skip("takes half a minute: run it with -full, or make chaos")

@@ -45,7 +45,7 @@ func TestRunOnOneMachineIsOneTrace(t *testing.T) {
 	for _, s := range got.spans {
 		names = append(names, strings.TrimSpace(s.Name+" "+s.attribute("servo.task_key")))
 		if slices.Contains([]string{"fold", "compact"}, s.Name) {
-			continue // these spans have traces of their own, which only link to the run
+			continue // these spans have their own traces, with links to the run
 		}
 		if runID == nil {
 			runID = s.TraceId

@@ -91,8 +91,8 @@ func (s *schema) oneOf(f *protogen.Field) string {
 	return "number"
 }
 
-// boundsOf returns a description of the possible values of a field, if they are few, and of its limits, if callers
-// send the field.
+// boundsOf describes the values that a field may have: a list of the values, if they are few, and the limits of the
+// field, if callers send it.
 func (s *schema) boundsOf(m *protogen.Message, f *protogen.Field) string {
 	r, texts := s.rules[f.Desc.FullName()], []string{}
 	if len(r.in) > 0 {

@@ -213,7 +213,7 @@ func (s *schema) parameter(f *protogen.Field, in string) object {
 
 func (s *schema) messageSchema(m *protogen.Message) object {
 	o := s.objectSchema(m.Fields, s.sent[m.Desc.FullName()])
-	if nameOf(m.Desc) == "Problem" { // a Problem contains only members that have a value
+	if nameOf(m.Desc) == "Problem" { // a Problem omits members without a value
 		for i := range o {
 			if o[i].name == "required" {
 				o[i].value = []string{"type", "title", "status"}

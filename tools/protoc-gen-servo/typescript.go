@@ -94,7 +94,7 @@ func (s *schema) single(f *protogen.Field) string {
 	}
 }
 
-// calls writes the table of calls, with their routes without tenant and workspace.
+// calls writes the table of calls. It lists their routes without the tenant and the workspace.
 func (s *schema) calls(b *strings.Builder) {
 	b.WriteString("\n/** The request and the response of each call. */\nexport interface Calls {\n")
 	for _, x := range s.services {

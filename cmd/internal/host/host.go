@@ -21,8 +21,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// Cloud contains the functions that need a cloud's client libraries. A nil field means that this program lacks the
-// function.
+// Cloud contains the functions that need a cloud's client libraries. If a field is nil, the program does not have
+// this function.
 type Cloud struct {
 	// OpenStore opens stores that are not folders.
 	OpenStore func(context.Context, string) (blob.Store, io.Closer, error)

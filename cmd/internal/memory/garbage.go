@@ -8,15 +8,15 @@ import (
 )
 
 // GOGC is 300 while the live heap is so small that this allows at most 256 MiB of garbage: with the default of 100,
-// collections took a fifth of the CPU time. As the live heap grows, GOGC falls to 50: with 300, a run of 100,000
-// tasks would need gigabytes.
+// garbage collection took a fifth of the CPU time. As the live heap grows, GOGC falls to 50, because a run of 100,000
+// tasks would need gigabytes with 300.
 const (
 	mostPercent  = 300
 	leastPercent = 50
 	freeGarbage  = 256 << 20
 	// startPercent applies until the first collection. The runtime assumes 4 MiB of live heap at the start, so the first
 	// collection starts at 64 MiB. With 300, two collections would run while a server loads its state, and would free
-	// little.
+	// little memory.
 	startPercent = 1600
 )
 

@@ -14,7 +14,8 @@ func TestGCPercentFallsWithLiveHeap(t *testing.T) {
 	}
 }
 
-// TestGarbageIsTunedBesideSmallObjects fails if live objects can keep the tuner reachable.
+// TestGarbageIsTunedBesideSmallObjects fails if the finalizer that tunes the collector does not run because live
+// objects are in the same block.
 func TestGarbageIsTunedBesideSmallObjects(t *testing.T) {
 	const tuners = 100
 	tuned := make(chan int, 100*tuners)

@@ -13,10 +13,10 @@ import (
 // and the kernel's buffers for the process need the rest.
 const share = 90
 
-// limits are the files with a container's memory limit, of cgroups 2 and 1.
+// limits are the files that contain the memory limit of a container: with cgroups version 2, and with version 1.
 var limits = []string{"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"}
 
-// unlimited is the minimum value that cgroups 1 report if the container has no limit.
+// unlimited is the minimum value that means no limit: cgroups version 1 report such a value for no limit.
 const unlimited = 1 << 60
 
 // Limit sets the soft memory limit of this process to 90 % of its container's memory. GOMEMLIMIT overrides it. If the

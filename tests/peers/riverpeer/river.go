@@ -131,7 +131,7 @@ func (e *engine) Do(ctx context.Context, entry *work.Entry) error {
 	return nil
 }
 
-// request inserts the counters of open upstreams and the first job.
+// request starts a run: it inserts the counters of the tasks with several upstreams, and the job of the first task.
 func (e *engine) request(ctx context.Context, entry *work.Entry, run int) error {
 	var tasks, waiting []int
 	for task, after := range entry.After {
@@ -169,7 +169,7 @@ func (w *worker) Work(ctx context.Context, job *river.Job[args]) error {
 	return err
 }
 
-// release inserts the jobs of tasks that became ready when one task ended.
+// release is called when a task has ended. It inserts the jobs of the downstreams that have become ready.
 func (e *engine) release(ctx context.Context, tx pgx.Tx, entry *work.Entry, done args, next []int) error {
 	var ready []river.InsertManyParams
 	var joins []int

@@ -15,9 +15,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Postgres is a cluster with the default settings of initdb. The first sample creates it. Each
-// sample starts a server and creates a new database, because removing a cluster's thousand files
-// would slow down the next measurement.
+// Postgres is a cluster with the default settings of initdb. The first sample creates it. Each sample starts a server
+// on this cluster and creates a new database. If each sample had its own cluster, removing the cluster's thousand
+// files would slow down the next measurement.
 type Postgres struct {
 	dir       string // folder of the cluster
 	databases int

@@ -125,7 +125,7 @@ func freePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // close all ports only at the end, so that they differ
+		defer l.Close() // close the listeners only at the end, so that the ports differ
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Entry is a job with the graph and the check that a peer's program derives from it.
+// Entry is a job with the task graph and the check that a peer's program derives from the job.
 type Entry struct {
 	Job
 	Next   [][]int
@@ -16,7 +16,7 @@ type Entry struct {
 	*Check
 }
 
-// Book has the jobs of a program by workload. A task's arguments name its workload.
+// Book maps the name of a workload to the job of a program. The arguments of a task name its workload.
 type Book map[string]*Entry
 
 func (b Book) add(job Job) error {

@@ -81,8 +81,8 @@ func Of(workload string, idleRuns int) (Job, error) {
 // Tasks returns the number of tasks in all runs.
 func (j Job) Tasks() int { return j.Runs * len(j.After) }
 
-// Each calls the function do for each run, at most j.AtOnce at the same time, and waits for all
-// calls. After an error it starts no more calls.
+// Each calls the function do for each run, with at most j.AtOnce calls at the same time, and waits for all calls to
+// return. After an error it starts no more calls.
 func (j Job) Each(do func(run int) error) error {
 	var (
 		begun   atomic.Int64

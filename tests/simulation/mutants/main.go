@@ -91,8 +91,8 @@ func run(ctx context.Context, from, only string, seeds int) error {
 }
 
 // chosen returns the mutants that the flags -only and -from select. The parameter only is a list of texts, separated
-// by "|": the name of a mutant must contain one of them. All mutants before the first one whose name contains the
-// parameter from are omitted.
+// by "|": the name of a mutant must contain one of them. The parameter from is a text: the list begins with the first
+// mutant whose name contains this text.
 func chosen(mutants []mutant, from, only string) []mutant {
 	var some []mutant
 	begun := false
@@ -106,8 +106,8 @@ func chosen(mutants []mutant, from, only string) []mutant {
 	return some
 }
 
-// try runs worlds, or the tests of a package, with a mutant until one fails. The result how describes the world or
-// test that failed. It is "" if none failed.
+// try activates a mutant, and runs worlds, or the tests of a package, until one of them fails. The result how
+// describes the failed world or test. It is "" if none failed.
 func try(ctx context.Context, b *builder, m mutant, seeds int) (how string, err error) {
 	inWorlds, pkg := m.by == "" || m.by == merging, m.by
 	if inWorlds {

@@ -105,7 +105,8 @@ func inits(s ast.Stmt) []ast.Stmt {
 	return []ast.Stmt{s}
 }
 
-// tryFrom tries every suffix of a list of statements, unless the pattern is a single expression.
+// tryFrom calls the function try with every suffix of a list of statements. If single is true, the pattern is an
+// expression, and tryFrom does nothing.
 func tryFrom(list []ast.Stmt, try func([]ast.Node), single bool) {
 	for i := range list {
 		if !single {

@@ -159,7 +159,7 @@ type kind struct {
 	// path returns the path of the next call. The parameter answer is the answer to the previous call, or nil for the
 	// first call.
 	path func(answer map[string]any) string
-	// skip is the number of calls before the first one that is measured.
+	// skip is the number of calls after the first one whose times are not counted.
 	skip int
 	// before is called before each call, outside of the measured time; nil: nothing is called.
 	before func(context.Context) error

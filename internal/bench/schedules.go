@@ -268,7 +268,7 @@ func (s *scheduledStack) watch(ctx context.Context, n int) error {
 
 func tick(schedule string, logical event.Time) string { return schedule + " " + logical.String() }
 
-// delays returns, in milliseconds, how long after their ticks the tasks started.
+// delays returns the milliseconds from each tick to the start of its task.
 func (s *scheduledStack) delays() (all []float64) {
 	for tick, started := range s.starts {
 		if due, ok := s.due[tick]; ok {

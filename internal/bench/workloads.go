@@ -28,8 +28,8 @@ type Workload struct {
 	each, others int
 }
 
-// MaxSize returns the largest possible size of a workload, which is limited because a run has at most [plan.MaxTasks]
-// tasks. It returns 0 if the workload has no size.
+// MaxSize returns the largest possible size of a workload, or 0 if the workload has no size. The size is limited
+// because a run has at most [plan.MaxTasks] tasks.
 func (w Workload) MaxSize() int {
 	if w.each == 0 {
 		return 0

@@ -26,8 +26,8 @@ type Prices struct {
 	Messages       float64 // per TiB of notifications, published and pushed
 }
 
-// messageBytes is the minimum billed size of a message. It is billed once when it is
-// published and once for each push.
+// messageBytes is the minimum billed size of a message. Each message is billed once when it is published, and once
+// for each push.
 const messageBytes = 1000
 
 // GCP returns a model of one region of Google Cloud.

@@ -113,8 +113,8 @@ func automationCommand(t *rapid.T) event.Payload {
 	return p
 }
 
-// chunkPlan generates the plan of a chunk: the positions of the planned partitions, and of the partitions that are
-// done.
+// chunkPlan generates the plan of a chunk, or nil. The plan contains the positions of the planned partitions, and of
+// the partitions that are done.
 func chunkPlan(t *rapid.T) *event.ChunkPlan {
 	if rapid.Bool().Draw(t, "no chunk") {
 		return nil

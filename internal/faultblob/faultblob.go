@@ -142,7 +142,7 @@ func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Objec
 	return r, o, err
 }
 
-// cutOff returns an error at the end of the stream that it wraps.
+// cutOff is a reader that returns an error at the end of the stream that it wraps.
 type cutOff struct {
 	io.ReadCloser
 	err error

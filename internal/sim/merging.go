@@ -352,7 +352,7 @@ func (o *oracle) isNamed(blobs blob.Store, prefix, id string) bool {
 }
 
 // deletingCopied checks an output that a collector is about to delete: if a merged file that was published before the
-// pass began contains the output, the merged file must already be gone.
+// pass began contains the output, the merged file must be deleted already, or its index must no longer name it.
 func (o *oracle) deletingCopied(p *process, key string) {
 	isPart := func(c merged.Cell) bool {
 		return strings.HasPrefix(key, c.URI) || key == contract.CommitMarkerKeyOf(c.URI)

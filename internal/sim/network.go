@@ -109,8 +109,8 @@ type request struct {
 	answer func(answer) // called once
 }
 
-// request sends a request of the process from or, if from is nil, of the cloud. The driver calls the function "then"
-// with the answer, unless the process has died.
+// request sends a request. The parameter from is the process that sends it; nil: the cloud sends it. The driver calls
+// the function "then" with the answer, unless this process has died.
 func (w *world) request(method string, u *url.URL, header http.Header, body []byte, from *process, then func(answer)) {
 	fault := w.faults.network()
 	answered := false

@@ -23,7 +23,7 @@ type machine struct {
 	name string
 	main func(ctx context.Context, p *process)
 	skew time.Duration
-	leap time.Duration // an additional error of the clock for some minutes
+	leap time.Duration // a temporary additional error of the clock
 	// unknown is an event type that the machine's build does not know, or "".
 	unknown string
 	n       int      // number of processes that the machine has started so far

@@ -130,7 +130,7 @@ func (c queueClient) Exists(ctx context.Context, name, task string) (bool, error
 	return there, err
 }
 
-// call sends a request to the queue, with the faults of storage requests.
+// call sends a request to the queue. The request can have the same faults as a request to the store.
 func (c queueClient) call(ctx context.Context, verb, task string, effect func() error) error {
 	w := c.p.machine.w
 	var err error

@@ -344,7 +344,7 @@ func (l *workload) schedulesOf(ctx context.Context, e *clientEngine, sha string)
 	return r.Schedules, nil
 }
 
-// slow returns the additional duration of a task in a world with schedules. It makes runs of a schedule overlap.
+// slow returns the additional duration of a task in a world with schedules. This makes runs of a schedule overlap.
 func (l *workload) slow(runID, taskKey string) time.Duration {
 	r := random(l.w.cfg.Seed, "slow "+runID+taskKey, 0)
 	if l.w.cfg.Schedules == 0 || r.IntN(3) > 0 || l.w.cfg.Large > 0 && r.IntN(slowOfLarge) > 0 {

@@ -72,8 +72,8 @@ func (o *oracle) scheduled(f *followed, before, after *state.State, rebuilt bool
 	o.wakes(f, after)
 }
 
-// wakes checks that the wake timer fires early enough for whichever comes first: the next instant of a schedule, a
-// waiting request, or the verdict about a deadline or freshness. Since the timer fires at most once a second, it may
+// wakes checks that the wake timer fires early enough for the first of these: the next instant of a schedule, a
+// waiting request, and the verdict about a deadline or freshness. Since the timer fires at most once a second, it may
 // be a little late.
 func (o *oracle) wakes(f *followed, s *state.State) {
 	earliest, what := event.Time(0), ""

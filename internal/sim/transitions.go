@@ -77,8 +77,8 @@ func mayStart(f *followed, s *state.State, t *state.Task) bool {
 	return true
 }
 
-// failedAbove reports whether a failure ended a task: its own failure, or the failure of an upstream that its trigger
-// rule considers. It is independent of the fold's rule.
+// failedAbove reports whether a task has failed, or was skipped because a task above it failed. It is independent of
+// the fold's rule.
 func failedAbove(f *followed, s *state.State, t *state.Task) bool {
 	if t.State == state.TaskFailed || t.State != state.TaskSkipped || t.TriggerRule == event.RuleAllDone {
 		return t.State == state.TaskFailed

@@ -129,7 +129,7 @@ type Entry struct {
 	// First and Last are the lowest and the highest partition key.
 	First string `json:"first"`
 	Last  string `json:"last"`
-	// Size and CRC32C are those of the description.
+	// Size and CRC32C are the size and the checksum of the file's description.
 	Size   int64  `json:"size"`
 	CRC32C uint32 `json:"crc32c"`
 	// Checked means that the collector checked the file when it was a day old, and that all outputs in the file existed
@@ -201,8 +201,8 @@ func CandidateOf(partition string, m *contract.CommitMarker) Candidate {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Load reads the index of an asset and its version for [Update]. An absent or unreadable index names no files; damaged
-// reports that it is unreadable.
+// Load reads the index of an asset and its version for [Update]. If the index is absent or unreadable, Load returns
+// an index without files; damaged reports that the index is unreadable.
 func Load(ctx context.Context, store blob.Store, prefix string) (index Index, at int64, damaged bool, err error) {
 	data, object, err := blob.Get(ctx, store, IndexKey(prefix), maxIndexBytes)
 	var large *blob.TooLargeError
@@ -249,14 +249,14 @@ func Update(ctx context.Context, store blob.Store, prefix string, change func(*I
 	return nil
 }
 
-// Remove removes files from the index, and returns how many it found.
+// Remove removes files from the index, and returns how many of them were in the index.
 func (x *Index) Remove(gone ...string) int {
 	before := len(x.Files)
 	x.Files = slices.DeleteFunc(x.Files, func(e Entry) bool { return slices.Contains(gone, e.ID) })
 	return before - len(x.Files)
 }
 
-// EntryOf returns the entry of a file with this encoded description.
+// EntryOf returns the index entry of a merged file. The parameter description is the encoded form of f.
 func EntryOf(id string, f *File, description []byte) Entry {
 	e := Entry{ID: id, Cells: len(f.Cells), First: f.Cells[0].Partition, Last: f.Cells[0].Partition, Size: int64(len(description)), CRC32C: crc32.Checksum(description, castagnoli)}
 	for _, c := range f.Cells {

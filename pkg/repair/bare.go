@@ -79,7 +79,7 @@ func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 	if stored.IsZero() {
 		return "", nil
 	}
-	if now := cfg.Clock.Now(); stored.After(now) { // if this machine's clock is behind, use the earlier time
+	if now := cfg.Clock.Now(); stored.After(now) { // if this machine's clock is behind, use its time
 		stored = now
 	}
 	return ids.AtTime(stored.Add(-compactor.ListMargin)), nil
@@ -173,7 +173,7 @@ func (f *bareFold) all(ctx context.Context, groups []fold.Group) error {
 	return nil
 }
 
-// one folds a group, and then the dead letters that were waiting for a run that this group created.
+// one folds a group, and then the dead letters that have waited for the runs that the group creates.
 func (f *bareFold) one(ctx context.Context, g fold.Group) error {
 	queue := []fold.Group{g}
 	for len(queue) > 0 {

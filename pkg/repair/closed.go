@@ -68,7 +68,7 @@ func (l *evictor) evicted(runs []string) (left []string) {
 }
 
 const (
-	// maxClosed is the number of buffered closed rows at which they are written as segments.
+	// maxClosed is how many closed rows are buffered before they are written as segments.
 	maxClosed = snapshot.MaxSegment / 2
 	// A file that this rebuild has written, and that no revision refers to yet, is copied to a new name when it is older
 	// than refreshAge. Otherwise, collectors of the live timeline could delete the file: they delete such files an hour
@@ -114,7 +114,7 @@ func (s *segments) flush(ctx context.Context) error {
 		return err
 	}
 	s.parts, s.buffered = nil, 0
-	run := "" // the id of the sorted run of paged rows: one is enough, because paged rows are evicted only once
+	run := "" // the id of the only sorted run of paged rows: they are evicted only once
 	for portion := range rows.Chunks(snapshot.MaxSegment) {
 		files, err := s.cfg.Codec.Encode(portion)
 		if err != nil {

@@ -169,8 +169,8 @@ func (h *deferred) deferCancel(st *state.State, run string, g fold.Group) bool {
 	return true
 }
 
-// dueCancels returns the cancels that no longer have to wait. Before it is called, all groups that next has returned
-// must be folded.
+// dueCancels removes and returns the cancels that no longer have to wait. All groups that next has returned must be
+// folded before the call.
 func (h *deferred) dueCancels(st *state.State) []fold.Group {
 	var groups []fold.Group
 	for _, run := range h.touched {
@@ -215,8 +215,8 @@ func (h *deferred) lateTriggers(now event.Time) []fold.Group {
 	return groups
 }
 
-// waits reports whether the cancel must still wait: its run has not appeared, or a task of the run began and an
-// upstream of that task has not ended.
+// waits reports whether the cancel must still wait: its run has not appeared, or a task of the run has begun although
+// an upstream of that task has not ended yet.
 func (c *cancel) waits(st *state.State) bool {
 	if st.Runs.Get(c.run) == nil {
 		return true

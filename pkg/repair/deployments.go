@@ -170,7 +170,7 @@ func base(older []fold.Group, release string) (led, others []fold.Group) {
 	return append(led, last), append(slices.Clone(others), older[fit[0]+1:]...)
 }
 
-// rest returns the waiting groups. Nothing proves which of these deployments were folded.
+// rest removes and returns all groups that still wait. No event proves which of these deployments were accepted.
 func (d *deployments) rest() []fold.Group {
 	groups := d.waiting
 	for _, id := range d.earlyOrder {

@@ -20,7 +20,8 @@ import (
 )
 
 // decode reads and decodes an entry, and refuses groups that are too far ahead of the store's clock. An entry that an
-// older build refused may be in the archive by now, so decode reads such an entry with the archive reader archived.
+// older build refused may be in the archive by now, so decode reads such an entry through the parameter archived, a
+// reader of the archive.
 func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reader) ([]fold.Group, error) {
 	var groups []fold.Group
 	if size := e.bytes(); size > ledger.MaxEntryBytes {

@@ -26,7 +26,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// seal makes reads of all objects fail whose keys contain one of the names, except skip objects.
+// seal makes reads fail for all objects whose keys contain one of the names, except skip objects.
 func (w *world) seal(names ...string) {
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 		for _, name := range names {
@@ -152,7 +152,7 @@ func TestPostponedTimerStaysAGapUntilFolded(t *testing.T) {
 		}
 		return faultblob.None
 	})
-	for _, open := range [][]string{{lost, fired.ID}, {fired.ID}} { // first the first round fails, then the second
+	for _, open := range [][]string{{lost, fired.ID}, {fired.ID}} { // step 1: the first round fails; step 2: the second
 		result, err := c.Step(t.Context(), compactor.Request{Barrier: true})
 		require.ErrorIs(t, err, faultblob.ErrInjected)
 		require.Equal(t, open, result.Unreadable)

@@ -109,7 +109,7 @@ func TestHandedOverBytesAreFoldedOnlyAsStored(t *testing.T) {
 	w.step(c, lie)
 	require.Equal(t, "a=FAILED", w.states(c, run)[0])
 
-	// An entry is not proven by the version of another object.
+	// A proof with another version than the stored object proves nothing.
 	other := w.append(w.Finished(run, "b", 1, event.Succeeded))
 	other.Data = bytes.Replace(other.Data, []byte("succeeded"), []byte("cancelled"), 1)
 	other.Proof.Version++

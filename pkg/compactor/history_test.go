@@ -45,9 +45,9 @@ func (w *world) rebase(c *compactor.Compactor) {
 	w.t.Fatal("no new base was published")
 }
 
-// moveClosedToHistory moves all closed rows to history. First, it publishes a revision after a barrier, so that the
-// ledger is completely listed up to a recent time. Then it waits for two new bases, because the first may be built
-// from an earlier state.
+// moveClosedToHistory moves all closed rows to history. First, a barrier lists the ledger completely up to a recent
+// time. Then runs are added until two new bases are published, because the first base may be built from an earlier
+// state.
 func (w *world) moveClosedToHistory(c *compactor.Compactor) {
 	w.t.Helper()
 	w.endedRun(c)

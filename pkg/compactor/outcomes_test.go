@@ -20,7 +20,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// inHistory ends a run, moves the rows of the run and its entries to history, and returns the run and the entries.
+// inHistory adds an ended run, moves the rows of the run and its entries to history, and returns the run and the
+// entries.
 func (w *world) inHistory(c *compactor.Compactor) (run string, entries []compactor.Entry) {
 	w.t.Helper()
 	run, entries = w.endedRun(c)

@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// publish stores the changed rows of the state work, and creates the next manifest. If publish returns nil, work is
-// the published state of the domain. If another writer was faster, publish returns [manifest.ErrConflict] or
+// publish stores the changed rows of work, the new state, and creates the next manifest. If publish returns nil, work
+// is the published state of the domain. If another writer was faster, publish returns [manifest.ErrConflict] or
 // [manifest.ErrNotCommitted], and nothing is published.
 func (c *Compactor) publish(ctx context.Context, work *state.State, p publication) error {
 	changed := work.Changed()

@@ -19,8 +19,8 @@ type Alert struct {
 	Subject string `json:"subject"`
 	Cause   string `json:"cause"`
 	Rule    string `json:"rule"`
-	// Items are the parts that have to recover before the alert ends: partitions of an asset, or parts of a schedule.
-	// More is the number of parts that Items does not list.
+	// Items are the parts of the subject that must recover before the alert ends: partitions of an asset, or parts of a
+	// schedule. More is the number of such parts that Items does not list.
 	Items     []string   `json:"items,omitempty"`
 	More      int64      `json:"more,omitempty"`
 	Count     int64      `json:"count"` // how often the subject has changed to a bad state since the alert was opened
@@ -140,7 +140,7 @@ func Notifications(ctx context.Context, snap *snapshot.Snapshot, limit int) ([]N
 	return all, nil
 }
 
-// Alerts contains the open alerts, the rules, and the newest messages.
+// Alerts contains the open alerts, the rules, and the newest notifications.
 type Alerts struct {
 	Revision int64          `json:"revision"`
 	Open     []Alert        `json:"alerts"`
@@ -148,7 +148,7 @@ type Alerts struct {
 	Messages []Notification `json:"messages"`
 }
 
-// Alerts returns the alerts, with at most limit messages.
+// Alerts returns the open alerts and the rules, with at most limit notifications.
 func (e *Engine) Alerts(ctx context.Context, limit int) (*Alerts, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -200,7 +200,7 @@ func (e *Engine) MuteAlerts(ctx context.Context, rule string, until event.Time, 
 	if row == nil {
 		return noRule(snap.State, rule)
 	}
-	e.cfg.IDs.Observe(cmp.Or(row.CommandID, row.Version)) // the fold ignores a command whose id is less than this one
+	e.cfg.IDs.Observe(cmp.Or(row.CommandID, row.Version)) // the fold ignores a command whose id is lower than this id
 	p := &event.AutomationCommand{CommandID: e.cfg.IDs.New(), Target: event.TargetAlert, Name: rule, Verb: event.VerbMute, Until: until, Reason: reason}
 	if until == 0 {
 		p.Verb = event.VerbUnmute
@@ -218,7 +218,7 @@ func (e *Engine) commandAlerts(ctx context.Context, p *event.AutomationCommand) 
 	if row := groupRow(snap, group); row != nil && row.Outcome == state.Stale {
 		return fmt.Errorf("%s %s: %s", p.Verb, p.Name, row.Detail)
 	}
-	_, err = e.repeated(snap) // returns an error if a concurrent call has used the key for another request
+	_, err = e.repeated(snap) // fails if a concurrent call has used the key for another request
 	return err
 }
 

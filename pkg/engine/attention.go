@@ -58,7 +58,7 @@ type Attention struct {
 	Subject  string     `json:"subject"`
 	Since    event.Time `json:"since"`
 	Headline string     `json:"headline"`
-	// Count is the number of affected partitions or outputs, of messages, or of errors.
+	// Count is how many partitions, outputs, notifications or errors are affected, depending on the kind.
 	Count int64 `json:"count"`
 	// Partitions are the first affected partitions, as selections: "date=2025-01-15".
 	Partitions []string `json:"partitions,omitempty"`
@@ -72,11 +72,11 @@ type Attention struct {
 	// Next is the command that repeats the failed tasks; nil: no task failed.
 	Next *view.Step `json:"next,omitempty"`
 
-	// OneRun means that all failed tasks belong to RunID.
+	// OneRun means that all failed tasks belong to the run RunID.
 	OneRun bool `json:"-"`
 }
 
-// attentionSpan is how long a failed run needs attention. Older runs are not read.
+// attentionSpan is how long failed tasks of a run need attention. Older runs are not read.
 const attentionSpan = 30 * 24 * time.Hour
 
 // failedBackfillSpan is how long a failed backfill needs attention.
@@ -97,9 +97,9 @@ func (a *Attention) list(key string) {
 }
 
 // FindAttention returns everything that needs attention. Errors come first. Items of the same severity are sorted by
-// the number of assets that depend on the subject. Failures come from the newest 100 runs with failures in the last
-// 30 days. If assets is not nil, failed tasks, failed checks, missed deadlines and outdated outputs of other assets
-// are ignored.
+// the number of assets that depend on the subject. It finds failed tasks only in the newest 100 runs with failures of
+// the last 30 days. If assets is not nil, FindAttention considers only these assets when it looks for failed tasks,
+// failed checks, missed deadlines and outputs that are too old.
 func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, now event.Time) ([]Attention, error) {
 	f := finder{s: snap.State}
 	if assets != nil {
@@ -116,8 +116,7 @@ func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.A
 	if err := f.quarantined(); err != nil {
 		return nil, err
 	}
-	// The method checks must run after failed and quarantined: it adds no item for an asset for which one of them has
-	// added an item.
+	// Call f.checks after f.failed and f.quarantined: it skips the assets for which these methods have added an item.
 	if err := f.checks(ctx, snap); err != nil {
 		return nil, err
 	}
@@ -358,7 +357,7 @@ func (f *finder) tooOld() {
 	}
 }
 
-// has reports whether the finder considers an asset.
+// has reports whether the asset is one of those to which the search is restricted. If f.assets is nil, all are.
 func (f *finder) has(asset string) bool { return f.assets == nil || f.assets[asset] != nil }
 
 // backfills adds an item for each backfill that is paused, and for each backfill that has skipped partitions and
@@ -429,10 +428,10 @@ func (f *finder) undeliverable() error {
 	return err
 }
 
-// eachFailure calls the function found for each failed partition. A partition is failed if its task failed in one of
+// eachFailure calls the callback found for each failed partition. A partition is failed if its task failed in one of
 // the newest runs with failures, and no later run has materialized the partition. Tasks that a run's timeout
-// cancelled count as failed. eachFailure reads only runs whose id is at least the parameter since, newest first. If
-// assets is not nil, it ignores partitions that these assets no longer have, and partitions of other assets.
+// cancelled count as failed. eachFailure reads the runs whose ids are not below since, newest first. If assets is not
+// nil, it ignores the partitions of other assets, and partitions that the given assets no longer have.
 func eachFailure(
 	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,
 	found func(t *state.Task, partition string),

@@ -24,8 +24,9 @@ func EstimateBackfill(s *state.State, p *PlannedBackfill, limits estimate.Limits
 	return estimate.Of(p.estimated(), past, limits), nil
 }
 
-// estimated returns the tasks of all chunks. Before and after the tasks of each chunk is a node, so that at most as
-// many chunks run at once as the backfill allows. Another node is before each stage.
+// estimated returns the tasks of all chunks, and nodes that order them. Each chunk begins and ends with a node: the
+// edges between these nodes limit how many chunks run at once. A chunk also waits for the node of its stage, which
+// waits for all chunks of the stage before.
 func (p *PlannedBackfill) estimated() (tasks []estimate.Task) {
 	node := func(after []int) int {
 		tasks = append(tasks, estimate.Task{Node: true, After: after})
@@ -53,9 +54,10 @@ func (p *PlannedBackfill) estimated() (tasks []estimate.Task) {
 	return tasks
 }
 
-// addChunk adds the tasks of a chunk, which begin after a node. A task waits for the task of an upstream asset with the
-// same partition, and for the previous partition if its asset reads itself. Batches are assumed to be full, although
-// the planner makes smaller batches if partitions are not consecutive.
+// addChunk adds the tasks of a chunk. They begin after the node with the index first. A task waits for the tasks that
+// materialize the same partition of upstream assets and, if its asset reads itself, for the task of the previous
+// partition. Batches are assumed to be full, although the planner makes smaller batches if partitions are not
+// consecutive.
 func (p *PlannedBackfill) addChunk(tasks []estimate.Task, chunk []backfill.Cell, first int) []estimate.Task {
 	newest, of := map[ids.AssetKey]int{}, map[backfill.Cell]int{}
 	for _, cell := range chunk {

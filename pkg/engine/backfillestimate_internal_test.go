@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// Each task takes one second. The backfill has four chunks of three partitions of test/a and, if both is set, of
-// test/b, which reads test/a.
+// Each task takes one second. The backfill has four chunks. Each contains three partitions of test/a and, in the
+// cases with both: true, three partitions of test/b, which reads test/a.
 func TestBackfillEstimateFollowsLimits(t *testing.T) {
 	a, b := ids.AssetKey{Namespace: "test", Name: "a"}, ids.AssetKey{Namespace: "test", Name: "b"}
 	for name, c := range map[string]struct {

@@ -36,14 +36,14 @@ const (
 type BackfillRequest struct {
 	// Plan selects assets and partitions.
 	Plan plan.Request
-	// Need chooses partitions of the selection by their status; "": all of them.
+	// Need restricts the selected partitions to those with a status; "": no restriction.
 	Need Need
 	// Chunk is the number of partitions of a chunk; 0: a default.
 	Chunk int
 	// MaxParallel is how many chunks run at once; 0: BackfillParallel.
 	MaxParallel int32
-	// Newest orders the partitions from the newest to the oldest. Ordered runs one chunk at a time, and pauses the
-	// backfill after a failure.
+	// With Newest, the backfill begins with the newest partitions. With Ordered, it runs one chunk at a time, and pauses
+	// after a failure.
 	Newest, Ordered bool
 	// StopAfter is the number or the share of failed partitions at which the backfill pauses, such as "100" or "10%".
 	// "never": it never pauses. "": BackfillStop.
@@ -241,8 +241,8 @@ func chooseCells(ctx context.Context, snap *snapshot.Snapshot, r *BackfillReques
 	return nil, nil, fmt.Errorf("%w: no selected partition is %s", ErrNothing, r.Need)
 }
 
-// restrict removes the partitions that no selection selects. A selection applies only to assets that have all of its
-// dimensions.
+// restrict removes the partitions that match none of the selections. A selection applies only to assets that have all
+// dimensions which it mentions.
 func restrict(r *plan.Request, partitions map[ids.AssetKey][]string, selections []plan.Selection) error {
 	used := make([]bool, len(selections))
 	for i := range r.Assets {
@@ -274,7 +274,7 @@ func restrict(r *plan.Request, partitions map[ids.AssetKey][]string, selections 
 	return nil
 }
 
-// CreatedBefore returns the id of the backfill that an earlier call with the same [Conditions] created, or "".
+// CreatedBefore returns the id of the backfill that an earlier call with the same command key created, or "".
 func (e *Engine) CreatedBefore(ctx context.Context) (string, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {

@@ -158,7 +158,7 @@ func FindChangedChunks(d *backfill.Document, releases ...[]plan.Asset) ChangedCh
 		d.Each(func(chunk int32, name string, partitions []string) bool {
 			if err := changedDefinition(known[name], name, partitions); err != nil {
 				err = &DefinitionError{fmt.Errorf("%w: deploy the earlier definition and resume the backfill, or cancel it", err)}
-				if other := changed[chunk]; other == nil || err.Error() < other.Error() { // so every process reports the same error
+				if other := changed[chunk]; other == nil || err.Error() < other.Error() { // every process must report the same error
 					changed[chunk] = err
 				}
 			}
@@ -188,9 +188,9 @@ func changedDefinition(asset *plan.Asset, name string, partitions []string) erro
 	return nil
 }
 
-// checkDefinitions returns an error if a chunk that has not ended has partitions that do not exist in the current
-// release or in the release on which the chunk is planned. So if a deployment makes it impossible to complete a
-// backfill, the backfill starts no more chunks.
+// checkDefinitions returns an error if any chunk of the backfill that has not ended contains partitions that do not
+// exist in the current release, or in the release on which this chunk is planned. So the backfill starts no more
+// chunks once a deployment has made it impossible to complete them all.
 func (p *chunkPlanner) checkDefinitions() error {
 	changed := p.request.Changed(p.document)
 	if len(changed) == 0 {

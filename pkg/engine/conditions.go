@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// ErrOutdated means that the caller of a command has seen an old version of the schedule or the backfill, because
-// another command or a deployment has changed it since.
+// ErrOutdated means that the caller has seen an old version of the schedule or the backfill: another command or a
+// deployment has changed it since.
 var ErrOutdated = errors.New("changed since you read it")
 
 // Conditions are the conditions under which a command takes effect.
@@ -54,8 +54,9 @@ func (e *Engine) outdated(tag string) error {
 	return fmt.Errorf("%w: its edit tag is %s, not %s: read it again", ErrOutdated, tag, e.conditions.Tag)
 }
 
-// unmet returns an error if a folded command had no effect because a condition was not met. tag is the current edit
-// tag of the schedule or the backfill, and command is the last command that changed it.
+// unmet returns an error if a folded command had no effect because one of its conditions was not met. tag is the
+// current edit tag of the schedule or the backfill, and command is the id of the last command that changed this
+// object.
 func (e *Engine) unmet(snap *snapshot.Snapshot, p *event.AutomationCommand, group state.Key2, command, tag string) error {
 	if owner, err := e.repeated(snap); err != nil || owner != "" {
 		return err

@@ -50,7 +50,8 @@ func (w *fixture) defineSchedule(name string) {
 	require.NotNil(w.t, w.state().Schedules.Get(name))
 }
 
-// A command whose tag is outdated fails, even if a later command that shares its ledger entry has changed the schedule.
+// A command with an outdated edit tag fails, even if a later command in the same ledger entry has changed the
+// schedule.
 func TestTagIsComparedInSharedEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, false)
@@ -71,7 +72,7 @@ func TestTagIsComparedInSharedEntries(t *testing.T) {
 	})
 }
 
-// A command that has no effect fails, even if another command shares its ledger entry.
+// A command that has no effect fails, even if another command in the same ledger entry has an effect.
 func TestStaleCommandFailsInSharedEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, false)

@@ -31,7 +31,7 @@ func (e *Engine) JudgeDeadlines(ctx context.Context, items []event.JudgedDeadlin
 // Deadlines computes the deadlines of an asset's periods.
 type Deadlines struct {
 	asset     *plan.Asset
-	dimension *space.Dimension // the time dimension; nil: there is a deadline every day
+	dimension *space.Dimension // the time dimension; nil: a deadline every day
 	periods   *space.Deadlines
 	spec      *event.Deadline
 	zone      *time.Location
@@ -104,8 +104,8 @@ func (d *Deadlines) First(after time.Time) (period string, at time.Time, ok bool
 	}
 }
 
-// Next returns the period after the given one, and the deadline of that period. The parameter at is the deadline of
-// the given period.
+// Next returns the period after the given one, and the deadline of this next period. at is the deadline of the given
+// period.
 func (d *Deadlines) Next(period string, at time.Time) (next string, nextAt time.Time, ok bool, err error) {
 	if d.periods != nil {
 		return d.periods.Next(period)
@@ -309,10 +309,11 @@ func (r *risk) unmade(row *state.Promise, key ids.AssetKey) bool {
 			made = made && p.Status != staleness.Missing && p.Status != staleness.Stale
 		}
 	}
-	return !found || !made // if there are no partitions yet, the period has not ended, so it is not complete
+	return !found || !made // without expected partitions, the period has not ended
 }
 
-// left returns the duration of the longest chain of assets that must run. The chain ends with the given asset.
+// left returns how long the work that is left before an asset is complete will take: the duration of the longest
+// chain of assets that must run and that ends with this asset.
 func (r *risk) left(key ids.AssetKey) (time.Duration, error) {
 	if needs, known := r.needs[key]; known {
 		return needs, nil

@@ -26,7 +26,7 @@ type DeployRequest struct {
 	Environment string
 	Message     string
 	Git         *event.Git // nil: unknown
-	// Accept lists the changes of code that make no partition stale.
+	// Accept lists code changes that must not make partitions stale.
 	Accept  []Accept
 	Changes event.Changes
 	// Schedules are the schedules of the release.
@@ -103,7 +103,7 @@ func (e *Engine) Deploy(ctx context.Context, r DeployRequest) (Deployment, error
 	case !r.Force && current.Release != r.Expects:
 		return Deployment{}, &ReleaseConflictError{Release: r.Release, Expects: r.Expects, Current: current}
 	}
-	e.cfg.IDs.Observe(current.ID) // the fold rejects an id below that of the current deployment
+	e.cfg.IDs.Observe(current.ID) // the fold rejects a deployment with a lower id
 	p := &event.ProjectDeployed{
 		DeployID: e.cfg.IDs.New(), Release: r.Release, Expects: r.Expects, Force: r.Force, Kind: r.Kind,
 		Environment: r.Environment, Message: r.Message, Git: r.Git, Changes: r.Changes, Schedules: event.HashSchedules(r.Schedules), Alerts: r.Alerts, Watched: r.Watched,
@@ -123,7 +123,8 @@ func (e *Engine) Deploy(ctx context.Context, r DeployRequest) (Deployment, error
 	return Deployment{}, &ReleaseConflictError{Release: r.Release, Expects: r.Expects, Current: current}
 }
 
-// accepted returns, for each accepted code, the complete list of the other codes that count as this code.
+// accepted returns, for each new code in accept, all other codes that count as this code: the previous code, and the
+// codes that already count as one of the two.
 func accepted(s *state.State, accept []Accept) ([]event.AcceptedCode, error) {
 	var all []event.AcceptedCode
 	for _, a := range accept {

@@ -321,8 +321,8 @@ func (f *folder) settle(b *state.Backfill, row *state.Chunk, run *state.Run, cel
 	addCodes(row, codes)
 }
 
-// settled returns the new state of a partition from the state of its task. code is the error code of a partition that
-// failed or was skipped.
+// settled derives the new state of a partition from the state of its task. It also returns the error code if the
+// partition failed or was skipped.
 func settled(b *state.Backfill, row *state.Chunk, run *state.Run, t *state.Task) (cell byte, code string) {
 	switch t.State {
 	case state.TaskSucceeded:
@@ -490,7 +490,7 @@ func (f *folder) applyToBackfill(b *state.Backfill, p *event.AutomationCommand) 
 	return ""
 }
 
-// resumeBackfill starts chunks again, and resets the count of failures to 0.
+// resumeBackfill starts chunks again, and sets the count of failures to 0.
 func (f *folder) resumeBackfill(b *state.Backfill) string {
 	switch {
 	case b.State != state.BackfillPaused:

@@ -287,7 +287,8 @@ type backfillWalk struct {
 	*backfilling
 	r      *rapid.T
 	groups []fold.Group
-	// control is the number of control events that backfills have caused. allowed is the number that I-30 allows.
+	// control is the number of events that control backfills: triggers, plans, refusals and commands. allowed is the
+	// number that I-30 allows.
 	control, allowed int
 	requests         map[string]bool // whether a request has ended
 }
@@ -349,7 +350,7 @@ func (w *backfillWalk) answer() {
 	w.apply(w.Triggered(trigger, tasks...)...)
 }
 
-// report starts or ends a task that has not ended.
+// report draws a worker's report that starts or ends an unfinished task.
 func (w *backfillWalk) report() {
 	var open []*state.Task
 	for t := range w.State.Tasks.All {

@@ -13,9 +13,9 @@ import (
 // A task may materialize several partitions, which are its batch. Their outputs are folders of one output with one
 // commit marker, and one event reports all of them. So either all partitions become visible together or none.
 
-// whole fails a task with a batch if its worker reports a success, but does not report an output for each partition.
-// The partitions of a batch become visible together or not at all. A worker that does not support batches reports no
-// partitions. A quarantined output is dropped if it lacks the output of a partition.
+// whole fails a task with a batch if its worker reports a success, but not an output for each partition, as a worker
+// that does not support batches does. The partitions of a batch must become visible together or not at all. An output
+// in quarantine is dropped if the output of a partition is missing.
 func whole(t *state.Task, batch []string, p *event.TaskFinished, c *closing) {
 	if batch == nil || t.Output == event.OutputNone {
 		return
@@ -29,8 +29,8 @@ func whole(t *state.Task, batch []string, p *event.TaskFinished, c *closing) {
 	}
 }
 
-// tasksByPartition returns the task of each partition of a run. The partitions are in the same order as in a chunk:
-// sorted by the key that each partition's task would have if it had a task of its own.
+// tasksByPartition returns the task of each partition of a run. The order is that of the partitions of a chunk: by
+// task key, where a partition of a batch is sorted by the key that a task of only this partition would have.
 func (f *folder) tasksByPartition(run *state.Run) []*state.Task {
 	type named struct {
 		key  string
@@ -49,7 +49,7 @@ func (f *folder) tasksByPartition(run *state.Run) []*state.Task {
 		asset, _ := ids.ParseAssetKey(t.AssetKey)
 		for _, key := range keys {
 			batches = true
-			partition, _ := ids.ParsePartition(key) // the check of the event has accepted the key
+			partition, _ := ids.ParsePartition(key) // the key was valid when the event was checked
 			all = append(all, named{ids.TaskKey(asset, partition), t})
 		}
 		return true
@@ -65,7 +65,7 @@ func (f *folder) tasksByPartition(run *state.Run) []*state.Task {
 }
 
 // itemsOfTask returns the items of alerts that recover when a task succeeds. For a batch, these are the items of
-// every partition. For any other task, they are item and ofCheck.
+// every partition. For a task without a batch, these are the given items: the partition, and its checks.
 func (f *folder) itemsOfTask(t *state.Task, item, ofCheck string) []string {
 	batch := f.st.BatchOf(t.RunID, t.TaskKey)
 	if batch == nil {

@@ -106,7 +106,7 @@ func BenchmarkAdmission(b *testing.B) {
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				if n%(waiting/2) == 0 {
-					w.State = full.Copy() // half of the tasks have ended, so start again
+					w.State = full.Copy() // half of the tasks have ended: begin with a new state
 				}
 				row := first(w.State)
 				apply(w, w.Finished(row.RunID, row.TaskKey, 1, event.Succeeded))

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// While the events of a group are checked, checked contains the objects that the previous events of the group will
-// create: runs, plans, run keys, retries and so on, and the last deployment.
+// checked records what the events of a group that are already checked will create: runs, plans, run keys, retries and
+// so on. The next event is checked as if these objects existed.
 type checked struct {
 	runs     map[string]bool
 	plans    map[string]*event.PlanCreated
@@ -51,7 +51,7 @@ func (f *folder) check(g Group) verdict {
 		}
 		if v := f.checkEvent(e.Payload, c, g.Proven); v.outcome != "" {
 			if v.waitsFor != "" && triggersOther(g, v.waitsFor) {
-				// Reject the group now. If it waited for the other run, its trigger would be folded at an arbitrary later time.
+				// Reject the group now. If it waited for the other run, its own run would be created at an arbitrary later time.
 				return deadLetter(v.reason, "the group triggers a run and has events of run "+v.waitsFor+", which does not exist or has no plan")
 			}
 			return v
@@ -68,14 +68,14 @@ func triggersOther(g Group, run string) bool {
 	})
 }
 
-// checkAge rejects events whose ids are too old for the name of their entry.
+// checkAge rejects a trigger or a command whose id is more than [MaxRunAge] older than its entry.
 //
 // For triggers of runs, this ensures that every run that is folded later has an id above [state.Cutoff.Partitions].
 // The run of a request is an exception, because it may be planned at any later time. While the request is pending,
 // the cutoff stays below the id of this run.
 //
 // For commands that create requests, this ensures that a second delivery of the command has no effect, because the
-// rows of the command are kept for longer than this age.
+// rows that the command creates are kept for longer than MaxRunAge.
 func (f *folder) checkAge(p event.Payload, entry string) verdict {
 	what, id := "command", ""
 	if p, ok := p.(*event.RunTriggered); ok && p.RequestID == "" {
@@ -102,7 +102,7 @@ func (f *folder) checkAge(p event.Payload, entry string) verdict {
 		appended.Sub(made).Round(time.Second), MaxRunAge))
 }
 
-// checkEvent checks one event of a group. c contains the results of the previous events.
+// checkEvent checks one event of a group. c records what the previous events of the group will create.
 func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
 	v := f.checkTarget(p, c)
 	if p, ok := p.(*event.RunTriggered); ok {
@@ -170,7 +170,7 @@ func (f *folder) checkTarget(p event.Payload, c *checked) verdict {
 	}
 }
 
-// defines reports whether a plan has the task with a key, and the task is not a group node.
+// defines reports whether a plan has a task with the given key that is not a group node.
 func (f *folder) defines(p *event.PlanCreated, taskKey string) bool {
 	for _, def := range f.tasksOf(p) {
 		if def.TaskKey == taskKey {
@@ -189,8 +189,8 @@ func (f *folder) tasksOf(p *event.PlanCreated) []event.TaskDef {
 	return f.plan[p.PlanRef].Tasks
 }
 
-// isClosed reports whether a run was closed before the group. The run may be in the live state or
-// in history.
+// isClosed reports whether a run was already closed before the group, whether its row is in the live state or in
+// history.
 func (f *folder) isClosed(runID string, g Group) bool {
 	run := f.st.Runs.Get(runID)
 	return run == nil && slices.Contains(g.Closed, runID) || run != nil && run.Closed(f.st.FoldTime)
@@ -277,8 +277,8 @@ func (f *folder) checkRunKey(p *event.RunTriggered, c *checked) verdict {
 
 // checkRetry rejects a retry while another run of its chain of retries has not ended. So at most one run of a chain
 // is live, and the outputs of a chain have an order. checkRetry also rejects a retry if its writer has not seen the
-// last retry of the chain. The last retry may have replaced outputs, and the new retry would still read the old ones,
-// although it would seem to have read the replacements.
+// last retry of the chain, which may have replaced outputs. The new retry would read the old outputs, but the state
+// would say that it had read the new ones.
 func (f *folder) checkRetry(p *event.RunTriggered, c *checked) verdict {
 	if p.RootRun == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
 		return verdict{}

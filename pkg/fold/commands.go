@@ -7,7 +7,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// CommandKeyTTL is how long the key of a command is remembered.
+// CommandKeyTTL is how long the state keeps the key of a command.
 const CommandKeyTTL = 3 * 24 * time.Hour
 
 // command folds a person's command. It rejects the command if a command with the same key has already taken effect,
@@ -27,9 +27,8 @@ func (f *folder) command(p *event.AutomationCommand) verdict {
 	return v
 }
 
-// The method once applies a command with an id, unless a command with the same key has already taken effect. A
-// command that changes nothing also uses its key: if it is repeated later, it must not undo changes that others have
-// made in the meantime.
+// once calls apply for the command id, unless a command with the same key has already taken effect. A command that
+// changes nothing also uses up its key: a later repetition must not undo changes that others have made since.
 func (f *folder) once(key, id, fingerprint string, apply func() verdict) verdict {
 	if v := f.repeated(key, id, fingerprint); v.outcome != "" {
 		return v
@@ -56,7 +55,7 @@ func (f *folder) editTag(p *event.AutomationCommand) string {
 	return ""
 }
 
-// repeated rejects a command if an earlier one has used its key.
+// repeated returns the verdict about a command whose key an earlier command has used.
 func (f *folder) repeated(key, id, fingerprint string) verdict {
 	owner := f.st.RunKeys.Get(key)
 	switch {

@@ -59,8 +59,8 @@ func simulate(r *rapid.T, w *foldtest.World, run string, defs []event.TaskDef) h
 	return h
 }
 
-// rule reports whether a task runs after its upstreams have ended. If it does not, rule returns the task's final
-// state.
+// rule applies the trigger rule of a task whose upstreams have ended. It returns whether the task runs and, if not,
+// its final state.
 func (h *history) rule(def *event.TaskDef) (bool, state.TaskState) {
 	failed, skipped := false, false
 	for _, up := range def.DependsOn {

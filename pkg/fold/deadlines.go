@@ -23,7 +23,7 @@ const (
 	itemSLA       = "sla"
 )
 
-// These values in [state.Task.SLAMissed] name the limits that a task has missed.
+// [state.Task.SLAMissed] lists these names of the limits that a task has missed.
 const (
 	slaOfRun  = "run"
 	slaOfTask = "task"
@@ -196,11 +196,11 @@ func (f *folder) judge(item *event.JudgedDeadline) {
 		return
 	}
 	if item.DueAt != 0 && item.Verdict == "" {
-		return // a deadline that is due needs a verdict
+		return // the deadline is due, but the event has no verdict
 	}
 	if item.Verdict == event.DeadlineMissed {
 		if !f.stillMissing(item) {
-			return // an automator judges the deadline again
+			return // the verdict is outdated: an automator judges again
 		}
 		f.miss(item)
 	}
@@ -208,11 +208,12 @@ func (f *folder) judge(item *event.JudgedDeadline) {
 	put(f, f.st.Promises, &row)
 }
 
-// judgeAgain records which further partitions a missed deadline is waiting for. If there are none, the miss is over.
-// The verdict must have observed the outputs of all partitions that the miss named before.
+// judgeAgain applies a further verdict about a missed deadline: it records which partitions are still missing. If
+// there are none, the miss is over. The verdict counts only if its writer has seen the outputs of the partitions that
+// the miss named before.
 func (f *folder) judgeAgain(old *state.DeadlineMiss, item *event.JudgedDeadline) {
 	if item.Verdict == "" || item.ObservedSeq < old.Seq || item.Verdict == event.DeadlineMissed && !f.stillMissing(item) {
-		return // an automator judges the deadline again
+		return // the verdict is outdated: an automator judges again
 	}
 	row := *old
 	if row.Missing, row.More = jsonOfList(item.Missing), item.More; item.Verdict == event.DeadlineMet {
@@ -227,7 +228,8 @@ func (f *folder) meet(row *state.DeadlineMiss) {
 	f.recovered(subjectAsset+row.AssetKey, row.AssetKey, []string{event.CauseDeadlineMissed}, row.Period)
 }
 
-// stillMissing reports whether at least one partition that a verdict names has not changed since it was observed.
+// stillMissing reports whether at least one partition that a verdict calls missing has not changed since the state
+// that the automator judged.
 func (f *folder) stillMissing(item *event.JudgedDeadline) bool {
 	return slices.ContainsFunc(item.Missing, func(key string) bool {
 		row := f.st.Partitions.Get(state.Key2{A: item.Asset, B: key})
@@ -278,7 +280,7 @@ func (f *folder) delivered(p *state.Partition) {
 			continue
 		}
 		miss := *old
-		// If further partitions were missing (More), an automator names those that are still missing.
+		// If the row does not name all missing partitions (More), the miss stays open, and an automator lists the rest.
 		if miss.Missing = jsonOfList(slices.Delete(missing, i, i+1)); miss.Missing == "" && miss.More == 0 {
 			f.meet(&miss)
 		}
@@ -286,7 +288,7 @@ func (f *folder) delivered(p *state.Partition) {
 	}
 }
 
-// slaAt returns when the SLA of a task must be judged: the earliest of its limits that the task has not yet missed.
+// slaAt returns when the SLA of a task must be judged next: the earliest limit that the task has not missed yet.
 func (f *folder) slaAt(t *state.Task) (at event.Time) {
 	w := f.st.Promises.Get(t.AssetKey)
 	if w == nil || t.State.Terminal() || t.Kind != event.KindTask {
@@ -325,7 +327,7 @@ func (f *folder) lateTask(old *state.Task, now event.Time) {
 		t.SLAMissed = strings.TrimSpace(t.SLAMissed + " " + slaOfTask)
 		what = fmt.Sprintf("has not ended %s after it was admitted", time.Duration(w.TaskSec)*time.Second)
 	}
-	f.putTask(&t, old.State) // putTask sets the time of the next judgement
+	f.putTask(&t, old.State) // putTask also sets when the SLA is judged next
 	if what != "" {
 		f.alert(transition{
 			subject: subjectAsset + t.AssetKey, asset: t.AssetKey, causes: []string{event.CauseSLAMissed}, item: t.PartitionKey,

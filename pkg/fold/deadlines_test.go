@@ -170,7 +170,7 @@ func TestDeadlineVerdictIsStaleAfterOutput(t *testing.T) {
 	w.MustFold(w.judge(""))
 	require.True(t, w.wake())
 	verdict := w.judge(event.DeadlineMissed, "")
-	w.end("a", event.Succeeded) // a ends after the automator has judged
+	w.end("a", event.Succeeded) // task a ends after the automator's verdict
 	require.Equal(t, state.Stale, w.Fold(verdict).Row.Outcome)
 	require.NotZero(t, w.row().WantedAt, "it is judged again")
 	w.MustFold(w.judge(event.DeadlineMet))

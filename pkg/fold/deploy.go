@@ -10,8 +10,8 @@ import (
 
 // checkDeployment rejects a deployment if its writer expected a different current release. It also rejects a
 // deployment that is older than the current one, so that a repeated event never undoes a later deployment. In a
-// rebuild from the bare ledger, other events may prove that a deployment was accepted: it is then accepted whatever
-// its writer expected.
+// rebuild from the bare ledger, other events may prove that a deployment was accepted. Then it is accepted again,
+// whichever release its writer expected.
 func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked, proven bool) verdict {
 	if f.recorded(p.DeployID) {
 		return verdict{} // the deployment has already been folded
@@ -36,7 +36,8 @@ func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked, proven bo
 }
 
 // recorded reports whether a deployment was folded earlier and is not closed. A closed row counts as absent even if
-// it is still in the live state, because a replay moves it to history later than the compactor did.
+// it is still in the live state: a replay moves rows to history later than the compactor did, and must come to the
+// same result.
 func (f *folder) recorded(id string) bool {
 	row := f.st.Deployments.Get(id)
 	return row != nil && !row.Closed(f.st.FoldTime)

@@ -70,7 +70,7 @@ func TestGroupWithTwoDeploymentsIsChecked(t *testing.T) {
 func TestProvenDeploymentIsNotRejected(t *testing.T) {
 	w := foldtest.New(t)
 	w.MustFold(deployed(w, "1"))
-	two, three, four := deployed(w, "2"), deployed(w, "3"), deployed(w, "4") // all of them expect the first release
+	two, three, four := deployed(w, "2"), deployed(w, "3"), deployed(w, "4") // all three expect release 1 to be current
 	w.MustFold(three)
 	late, proven := w.Group(two), w.Group(four)
 	late.Proven = true

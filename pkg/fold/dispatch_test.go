@@ -128,8 +128,8 @@ func TestDispatchRequestNeedsWaitingAttempt(t *testing.T) {
 	require.Equal(t, state.Stale, w.Fold(redispatch(run, "a", 1)).Row.Outcome, "the task waits for a retry")
 }
 
-// Each attempt leaves a tombstone of its outbox row. This test fails if the tombstone repeats the columns of the row,
-// or lacks the columns by which files are found.
+// Each attempt leaves a tombstone of its outbox row. The tombstone must not repeat the other columns of the row, but
+// needs the columns by which readers choose files.
 func TestOutboxTombstoneHasOnlyItsKeyRunTaskAndStatus(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))

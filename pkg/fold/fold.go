@@ -27,9 +27,9 @@ const (
 	MaxCompactionLag = 30 * time.Second
 	// LagRetry is the delay before a timer fires again if the projections were too old.
 	LagRetry = 10 * time.Second
-	// LateCall is the maximum delay of a call of the liveness timer that may close attempts. If a call is later, the
-	// whole system was probably asleep, down or disconnected, so that workers could not deliver heartbeats. In this
-	// case, workers have LateRetry to deliver a heartbeat. If the next call is about as late as this one (within
+	// LateCall is the maximum delay with which a call of the liveness timer closes attempts. If a call is later, the
+	// whole system was probably asleep, down or disconnected, so that workers could not deliver heartbeats. The fold
+	// then gives workers LateRetry to deliver a heartbeat. If the next call is about as late as this one (within
 	// LateCall), the cause is a difference between clocks, and the next call may close attempts.
 	LateCall  = 30 * time.Second
 	LateRetry = 30 * time.Second
@@ -98,7 +98,7 @@ type Group struct {
 	Entry, ID string
 	Events    []*event.Envelope
 	Bytes     int64
-	// Reason and Detail are set if the group cannot be read.
+	// Reason and Detail say why the group cannot be read, if so.
 	Reason, Detail string
 	// Plans contains the plans to which the events refer.
 	Plans map[string]Plan
@@ -106,15 +106,15 @@ type Group struct {
 	Closed []string
 	// Revision is the manifest revision that will publish the result.
 	Revision int64
-	// Inputs is set in a rebuild without the recorded order, where events get new sequence numbers. For each run, and
-	// each command to mark partitions, it contains the new number that corresponds to the sequence number that the plan
-	// or the command observed.
+	// Inputs is set in a rebuild without the recorded order, where events get new sequence numbers. The plan of a run,
+	// and a command to mark partitions, contain the sequence number of the state that their writer saw. Inputs maps the
+	// id of the run or command to the new number that corresponds to it.
 	Inputs map[string]int64
 	// Bare is set in a rebuild without the recorded order (`servo admin rebuild --bare`). Such a rebuild folds the
 	// decisions of timers last, so a run may be folded before the decision that requested it.
 	Bare bool
-	// Proven means that other events prove that the group was originally folded, so its run does not conflict with
-	// another one. A rebuild without the recorded order also sets it for every command to forget assets.
+	// Proven means that other events prove that the group was originally folded, so the fold must not reject it because
+	// of a conflict. A rebuild without the recorded order also sets Proven for every command to forget assets.
 	Proven bool
 }
 
@@ -140,7 +140,7 @@ type folder struct {
 	st   *state.State
 	ev   *event.Envelope
 	seq  int64
-	now  event.Time // during the check: the fold time after the previous events of the group
+	now  event.Time // during the check: the fold time with the events up to ev
 	plan map[string]Plan
 	// inputs is [Group.Inputs].
 	inputs map[string]int64

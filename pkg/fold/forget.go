@@ -46,7 +46,7 @@ func InUse(s *state.State, assets []string) string {
 	return ""
 }
 
-// forgottenBy reports whether this command, or a later one, has already forgotten all of its assets.
+// forgottenBy reports whether all assets of the command p are already forgotten, by p itself or by later commands.
 func (f *folder) forgottenBy(p *event.AssetsForgotten) bool {
 	return !slices.ContainsFunc(p.Assets, func(asset string) bool {
 		row := f.st.Forgotten.Get(asset)

@@ -276,7 +276,8 @@ func TestI20OldRunIsStale(t *testing.T) {
 	require.Nil(t, w.State.Runs.Get(old[0].(*event.RunTriggered).RunID))
 }
 
-// If a group with a trigger waited for another run, the triggered run could become too old.
+// A group must not trigger one run and wait for another run: when the other run appears, the triggered run may be
+// older than MaxRunAge.
 func TestTriggerNeverWaitsForAnotherRun(t *testing.T) {
 	w := foldtest.New(t)
 	trigger := w.Triggered(&event.RunTriggered{}, foldtest.Task("a"))

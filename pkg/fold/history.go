@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// measuredIn returns the values with which later results are compared.
+// measuredIn returns the values that check results contain, for comparison with the results of later outputs.
 func measuredIn(results []event.CheckResult) (values []state.MeasuredValue) {
 	for i := range results {
 		if r := &results[i]; r.Measured != nil && !r.Broken {
@@ -84,7 +84,7 @@ func (f *folder) learnFrom(c *state.Candidate) {
 	f.learn(c.AssetKey, c.PartitionKey, c.RunID, c.MaterializationID, measured)
 }
 
-// measuredText returns the values with which later results are compared, as JSON. If there are none, it returns "".
+// measuredText returns the values of [measuredIn] as JSON. If there are none, it returns "".
 func measuredText(results []event.CheckResult) string {
 	values := measuredIn(results)
 	if len(values) == 0 {

@@ -41,8 +41,7 @@ func TestHistoryOfPublishedOutputs(t *testing.T) {
 }
 
 // If a person marks an output as missing, the values that checks have measured in it are removed from the history,
-// whatever their season (a day of the week) is. If the mark is folded before the output, these values are never
-// added.
+// for every season (day of the week). If the mark is folded before the output, these values are never added.
 func TestHistoryForgetsHiddenOutputs(t *testing.T) {
 	results := func(p *event.TaskFinished, value int64) *event.TaskFinished {
 		p.CheckResults[0].Measured = &value

@@ -104,7 +104,7 @@ func TestINV9TimerRespectsWatermarkFreshness(t *testing.T) {
 	require.Equal(t, state.TaskReady, w.Task(run, "extract").State)
 }
 
-// INV-10. This test failed when resolve did not continue with the tasks that it ended.
+// INV-10. This test failed when resolve ended tasks without also resolving the edges to their downstreams.
 func TestINV10FailurePropagation(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"), foldtest.Task("c", "b"), foldtest.Task("x"), foldtest.Task("y", "x"))

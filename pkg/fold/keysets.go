@@ -49,8 +49,8 @@ func unknownKeys(s *state.State, set string, keys []string) (more state.KeySet) 
 	return more
 }
 
-// exceeds describes a limit that would be exceeded if the keys that the parameter more counts were added to a set. If
-// there is no such limit, exceeds returns "".
+// exceeds describes the limit that would be exceeded if keys were added to a set, or returns "". more contains the
+// number and the size of these keys.
 func exceeds(s *state.State, set string, more state.KeySet) string {
 	sets := s.ListKeySets()
 	exists := false

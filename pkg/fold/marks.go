@@ -64,9 +64,10 @@ func (f *folder) partitionsMarked(p *event.PartitionsMarked) verdict {
 	return result
 }
 
-// observedSeq returns the fold sequence number of the state that the writer of an event saw, but never a number after
-// the last event that was folded before this one. In a rebuild from the bare ledger, the observed number is not
-// valid, so observedSeq takes the number from [Group.Inputs], by the id of the event's run or command.
+// observedSeq returns the fold sequence number of the state that the writer of an event saw. A writer may claim too
+// high a number, so the result is at most the number of the previous event. In a rebuild from the bare ledger, events
+// have new numbers, so observedSeq returns the number that [Group.Inputs] contains for id, the event's run or
+// command.
 func (f *folder) observedSeq(id string, observed int64) int64 {
 	if f.inputs != nil {
 		return f.inputs[id]

@@ -30,10 +30,10 @@ const (
 // [MaxNotificationAge].
 var retryDelays = [MaxNotificationTries - 1]time.Duration{time.Minute, 15 * time.Minute, 2 * time.Hour, 20 * time.Hour}
 
-// notify adds a transition to a notification for each channel of a rule. A group is a period in which the transitions
-// of an alert are counted together. The notification about the first transition of a group is sent immediately. A
-// second notification counts the following transitions. It is sent when the group ends, and begins the next group.
-// The caller must write the rows of the rule and of the alert.
+// notify notifies each channel of a rule about a transition of an alert. Transitions are grouped by time. notify
+// immediately sends a notification about the first transition of a group. A second notification counts the following
+// transitions; it is sent when the group ends, and begins the next group. The caller must write the rows of the rule
+// and of the alert.
 func (f *folder) notify(rule *state.AlertRule, row *state.Alert, t *transition) {
 	now := f.st.FoldTime
 	first := row.Following == 0 && row.GroupUntil <= now
@@ -57,13 +57,13 @@ func (f *folder) notify(rule *state.AlertRule, row *state.Alert, t *transition) 
 	}
 }
 
-// keyOf returns the key that the notifications of a rule about a subject and a cause to a channel share.
+// keyOf returns the part of a notification's key that identifies its rule, subject, cause and channel.
 func keyOf(n *state.Notification) string {
 	return n.Rule + "|" + n.Subject + "|" + n.Cause + "|" + n.Channel
 }
 
-// unused returns an unused id for a new notification. The id is derived from the key and a time: the given time, or a
-// later one if that id is used.
+// unused returns an unused id for a new notification. The id is derived from the key and the given time, or the next
+// time whose id is unused.
 func (f *folder) unused(key string, at event.Time) string {
 	for ; ; at++ {
 		if id := ids.NotificationID(f.domain(), key, at.Time()); f.st.Notifications.Get(id) == nil {
@@ -72,8 +72,8 @@ func (f *folder) unused(key string, at event.Time) string {
 	}
 }
 
-// counting returns the COUNTING notification of a key and its id. If there is none, it returns nil and an unused id.
-// An id is derived from the key and a time. counting tries successive times, beginning with since.
+// counting returns the notification of a key that is in the state COUNTING, and its id. If there is none, it returns
+// nil and an unused id. An id is derived from the key and a time; counting tries successive times, from since on.
 func (f *folder) counting(key string, since event.Time) (*state.Notification, string) {
 	for at := since; ; at++ {
 		id := ids.NotificationID(f.domain(), key, at.Time())
@@ -83,7 +83,7 @@ func (f *folder) counting(key string, since event.Time) (*state.Notification, st
 	}
 }
 
-// follow counts a transition in the notification that is sent when the group ends.
+// follow counts the transition n in the notification that will be sent when the current group of the alert ends.
 func (f *folder) follow(n *state.Notification, row *state.Alert) {
 	old, id := f.counting("following|"+keyOf(n), row.Following)
 	switch {
@@ -97,8 +97,8 @@ func (f *folder) follow(n *state.Notification, row *state.Alert) {
 	}
 }
 
-// count adds the transitions of n to old, a notification that is not sent yet. It also adds the names in the JSON
-// list more to the names that old lists.
+// count adds the transitions of n to old, a notification that is not sent yet. more is a JSON list of names, which
+// count adds to the names in old.
 func (f *folder) count(old, n *state.Notification, more string) {
 	row := *old
 	row.Count += n.Count
@@ -119,8 +119,8 @@ func (f *folder) channel(name string) *state.AlertChannel {
 }
 
 // send makes a notification PENDING. If its channel has reached the limit of messages per hour, or if too many
-// notifications wait, send only counts the notification in the digest of the channel. exists means that the
-// notification already has a row.
+// notifications wait, send does not send the notification, but counts it in the digest of the channel. exists reports
+// whether the notification already has a row.
 func (f *folder) send(n *state.Notification, exists bool) {
 	channel := f.channel(n.Channel)
 	full := !exists && f.st.OpenNotifications() >= state.MaxOpenNotifications
@@ -171,7 +171,7 @@ func listed(list string, names ...string) string {
 
 // brief returns the beginning of a message as one line.
 func brief(message string) string {
-	// Cutting the message may split a character, and tables reject text that is not UTF-8.
+	// The cut may have split a character. Tables reject text that is not UTF-8.
 	message = strings.ToValidUTF8(message[:min(len(message), 2*maxBrief)], "")
 	message = strings.Join(strings.Fields(message), " ")
 	if len(message) > maxBrief {

@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// If too many requests of the domain wait to be planned, a tick cannot start. In this case, the tick must not end the
-// run that it would replace: otherwise, neither this run nor the run of the tick would continue.
+// If too many requests of the domain wait to be planned, a tick cannot start. Then the tick must not end the live
+// run, which it would have replaced: otherwise no run would be live.
 func TestDroppedTickEndsNoRun(t *testing.T) {
 	for policy, want := range map[string]state.TickOutcome{
 		event.OverlapCancelOther: state.TickDropped, event.OverlapTerminateOther: state.TickDropped,
@@ -57,7 +57,7 @@ func (w *ticking) steady(minutes int) {
 	}
 }
 
-// command folds a command about the schedule. The instants of a backfill are in minutes from now.
+// command folds a command about the schedule. For a backfill, instants are minutes relative to now.
 func (w *ticking) command(verb, id, overlap string, instants ...int) {
 	w.t.Helper()
 	p := &event.AutomationCommand{CommandID: id, Target: event.TargetSchedule, Name: "clock", Verb: verb, Overlap: overlap}

@@ -65,8 +65,8 @@ func TestReaderAfterOrderNodeIsComplete(t *testing.T) {
 	require.False(t, w.State.Partitions.Get(state.Key2{A: "c"}).Incomplete())
 }
 
-// A later run has materialized one partition of a batch. It is not the first partition, whose key is the partition
-// key of the batch's task.
+// A later run has materialized one partition of a batch: not the first one, whose key is also the partition key of
+// the batch's task.
 func TestI21ReaderOfBatchWithOvertakenPartitionIsIncomplete(t *testing.T) {
 	for _, test := range []struct {
 		name, later string

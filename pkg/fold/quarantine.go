@@ -61,9 +61,9 @@ func (f *folder) quarantinePartition(t *state.Task, p *event.TaskFinished, parti
 	}
 }
 
-// laterThan looks for a visible output or a pending candidate of a partition that is later than the output of t, and
-// returns the run that made it. It returns "" if there is none. A visible output whose row is not in the live state
-// is never later, because its run was triggered before all live runs.
+// laterThan looks for a visible output or a pending candidate of a partition that is later than the output of the
+// task t, and returns the run that made it, or "". It need not search history: an output whose row is only there is
+// never later, because its run was triggered before all live runs.
 func (f *folder) laterThan(t *state.Task, partition string) (run string) {
 	if visible := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: partition}); visible != nil && isLater(visible.RunID, visible.TaskKey, t) {
 		return visible.RunID
@@ -180,9 +180,10 @@ func (f *folder) candidatesOf(one *state.Candidate) (rows []*state.Candidate) {
 }
 
 // approve makes a candidate the visible output of its partition. No task has read the output before, so its version
-// is the sequence number of the approval. If the task read the outputs of all upstreams, LeftOut is the sequence
-// number at which the output was made, and not 0: the task cannot have read outputs that other runs of its chain of
-// retries made between then and the approval. approve also ends the alerts about the partition, as a success does.
+// is the sequence number of the approval. If the task read the outputs of all upstreams, LeftOut is not 0, but the
+// sequence number at which the candidate was made: other runs of the chain of retries may have made outputs between
+// then and the approval, and the task cannot have read these. approve also ends the alerts about the partition, as a
+// success does.
 func (f *folder) approve(row *state.Candidate, by, reason string) {
 	f.conclude(row, state.CandidateApproved, by, reason)
 	f.recovered(subjectAsset+row.AssetKey, row.AssetKey,

@@ -81,8 +81,8 @@ func TestQuarantineNeedsSettingAndOutput(t *testing.T) {
 	require.Zero(t, w.State.Candidates.Len())
 }
 
-// TestApprovalShowsCandidate approves an output. The visible output has the version of the approval, and the inputs
-// of its task.
+// TestApprovalShowsCandidate approves an output. The output becomes visible. Its version is the sequence number of
+// the approval, but its inputs are those that its task read.
 func TestApprovalShowsCandidate(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(guarded("a", event.Quarantine{ExpiresSec: hour}))
@@ -157,7 +157,7 @@ func TestQuarantineLimit(t *testing.T) {
 	require.Contains(t, candidate(w, run).Reason, "the quarantine is full: 10000 outputs")
 }
 
-// TestCheckFailedIsNeverRetried reports a failed check in the same form as a worker that does not support checks.
+// TestCheckFailedIsNeverRetried reports failed checks in the forms that workers without support for checks use.
 func TestCheckFailedIsNeverRetried(t *testing.T) {
 	for name, report := range map[string]func(*event.TaskFinished){
 		"a retryable code":    func(p *event.TaskFinished) { p.Error.Code, p.Error.Retryable = fold.CodeCheckFailed, true },

@@ -17,10 +17,10 @@ const (
 	// NothingToDo is the code of a request that was refused because no partition needs to be materialized. This is not a
 	// failure.
 	NothingToDo = "NOTHING_TO_DO"
-	// MaxRequestTries is how many times at most a request is planned again after temporary refusals.
+	// MaxRequestTries is the maximum number of times that a request is planned again after temporary refusals.
 	MaxRequestTries = 12
-	// The delay before a request is planned again starts at the first value, and doubles with each refusal up to the
-	// second.
+	// The delay before a request is planned again is minRequestDelay at first. It doubles with each refusal, up to
+	// maxRequestDelay.
 	minRequestDelay = 10 * time.Second
 	maxRequestDelay = 10 * time.Minute
 	// maxExpired is the maximum number of rows of ended requests that one event removes.
@@ -49,9 +49,9 @@ func (f *folder) expireRequests(limit int) {
 }
 
 // pend makes a request PENDING. The id of its run contains the time at which the request may be planned. That time is
-// not before the time of the entry that decides the request. So runs that later entries trigger have greater ids. The
-// only exception is a run whose id is older than its entry, by up to [MaxRunAge]. Requests that become PENDING
-// together get ids in their order.
+// not before the time of the entry with the event that releases the request. So runs that later entries trigger have
+// greater ids, with one exception: the id of a run may be older than the entry that triggers it, by up to
+// [MaxRunAge]. Requests that become PENDING together get ids in their order.
 func (f *folder) pend(r *state.RunRequest) {
 	at := max(f.st.FoldTime, event.At(ids.Time(f.entry)), f.st.LastReleased()+millisecond)
 	r.ReleasedAt = (at + millisecond - 1) / millisecond * millisecond
@@ -126,7 +126,7 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 	}
 	next := *s
 	next.LastRun = run.RunID
-	if old == nil || old.State != state.RequestStarted { // otherwise, the tick was counted when another run started
+	if old == nil || old.State != state.RequestStarted { // otherwise, another run of the tick was counted
 		next.TicksStarted++
 	}
 	if sla := specOf(s).SLASec; sla > 0 {
@@ -152,8 +152,8 @@ const (
 	backfillRequest = "backfill:"
 )
 
-// KindOf returns the kind of a tick from the id of its request. It is used for ticks whose decision is not folded
-// yet.
+// KindOf returns the kind of a tick from the id of its request. It does not need the row of the tick, which a rebuild
+// from the bare ledger may not have created yet.
 func KindOf(request string) string {
 	switch {
 	case strings.HasPrefix(request, manualRequest):
@@ -255,8 +255,8 @@ func (f *folder) wake(now event.Time) {
 const MaxWoken = 10_000
 
 // keepWake schedules the domain's only wake timer at the earliest time for which a schedule, a request or a
-// notification waits. It keeps a timer that fires earlier than that time, because the fold sets the next one when
-// this timer fires.
+// notification waits. If the current timer fires earlier than that, keepWake does not change it: when it fires, the
+// fold schedules it again.
 func (f *folder) keepWake() {
 	next, ok := f.st.NextWake()
 	if !ok {

@@ -255,7 +255,7 @@ func (w *ticking) chaos(r *rapid.T, policy string) {
 				plans = append(plans, planOf(w.World, q))
 				return true
 			})
-		case 4, 5: // an answer is delivered, perhaps for a second time
+		case 4, 5: // an automator's answer is delivered, perhaps again
 			if len(answers) > 0 {
 				w.Fold(answers[rapid.IntRange(0, len(answers)-1).Draw(r, "answer")])
 			}

@@ -24,8 +24,9 @@ const (
 	permille = 1000
 )
 
-// The delays before granted attempts grow from one second to at most ten minutes. The delays after ten losses in a
-// row add up to at least 13.6 minutes, and a deployment or an outage of the store rarely takes longer.
+// These constants determine the delays before attempts that are granted after losses: from one second to ten minutes.
+// After ten losses in a row, the delays add up to at least 13.6 minutes. A deployment or an outage of the store
+// rarely takes longer.
 const (
 	lossInitialDelayMS     = 1_000
 	lossMaxDelayMS         = 600_000
@@ -37,7 +38,7 @@ const (
 const MaxBackoffMS = 365 * 24 * 3600 * 1000
 
 // lost reports whether an attempt was lost to infrastructure. A loss means that the worker, the queue or the store
-// failed, but not the task. The task's policy can exclude such errors from retries.
+// failed, not the task. Errors that the task's policy never retries are not losses.
 func (c closing) lost(t *state.Task) bool {
 	if !c.retryable || c.listed(t.RetryNever) {
 		return false
@@ -95,8 +96,8 @@ func (c closing) retryReason(t *state.Task) string {
 	return ""
 }
 
-// grant increases a task's number of attempts by n. A negative n withdraws a grant, if it turns out that the attempt
-// was not lost.
+// grant increases a task's number of attempts by n. A negative n withdraws grants, because a later report shows that
+// the attempt was not lost.
 func grant(t *state.Task, n int32) {
 	t.GrantedAttempts += n
 	t.MaxAttempts = int32(min(int64(t.MaxAttempts)+int64(n), math.MaxInt32)) //nolint:gosec // min limits the value
@@ -125,7 +126,7 @@ func Backoff(t *state.Task) int64 {
 	})
 }
 
-// lossBackoff returns the delay in milliseconds after the loss for which the task received its last grant.
+// lossBackoff returns the delay in milliseconds before the attempt that was last granted to a task.
 func lossBackoff(t *state.Task) int64 {
 	return backoff(t.GrantedAttempts, t.AttemptID, delays{
 		lossInitialDelayMS, lossMaxDelayMS, lossMultiplierPermille, lossJitterPermille,

@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// policy returns a task whose nth attempt failed. initial and greatest are the delays of its retry policy in
-// milliseconds. The multiplier and the jitter are in thousandths.
+// policy returns a task with a retry policy, in its nth attempt. initial and greatest are delays in milliseconds; the
+// multiplier and the jitter are in thousandths.
 func policy(n int32, initial, greatest int64, multiplier, jitter int32) *state.Task {
 	return &state.Task{
 		Attempt: n, AttemptID: "01KDYT2YV800000000000000AB", RetryInitialDelayMS: initial, RetryMaxDelayMS: greatest,

@@ -17,12 +17,12 @@ import (
 
 // Limits of schedules.
 const (
-	// OnTime is the maximum delay between the time at which a tick is due and the call of the wake timer. If the delay
-	// is not exceeded, the tick is on time, and the call decides it immediately. If the call is later, the calendar
-	// first lists the instants that have passed, and the catch-up policy decides which of them get ticks.
+	// OnTime is how late the wake timer may be called for a tick that is due, so that the fold decides the tick
+	// immediately. If the call is later, an automator first lists the instants that have passed, and the catch-up policy
+	// decides which of them get ticks.
 	OnTime = time.Minute
-	// LateTick is the maximum delay after which a schedule without catch-up still creates a tick for a missed instant.
-	// It is longer than the time within which a sweep finds a lost timer call.
+	// LateTick is the maximum age of a missed instant for which a schedule without catch-up still creates a tick. It is
+	// longer than the time within which a sweep finds a lost timer call.
 	LateTick = 15 * time.Minute
 	// MaxBuffered is the maximum number of buffered ticks of a schedule.
 	MaxBuffered = 1000
@@ -31,7 +31,8 @@ const (
 	MaxAtOnce = 100
 	// RemovedKept is how long the row of a removed schedule is kept.
 	RemovedKept = 30 * 24 * time.Hour
-	// If the calendar answers with an error, the fold asks again after a delay between these bounds.
+	// If an automator reports that it cannot compute the instants, the fold requests them again after a delay between
+	// these bounds.
 	minCalendarDelay = time.Minute
 	maxCalendarDelay = time.Hour
 )
@@ -63,9 +64,8 @@ func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
 	return folded
 }
 
-// define creates or changes a schedule. The new definition applies from the time of its deployment on. All earlier
-// instants must first be decided under the old definition. As long as some are undecided, define requests them from
-// the calendar and returns false.
+// define creates or changes a schedule. The new definition applies from the time at. All earlier instants must first
+// be decided under the old definition: if some are undecided, define requests a list of them and returns false.
 func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 	row := state.Schedule{ScheduleID: spec.Name, Paused: spec.Paused}
 	version := spec.DefinitionVersion()
@@ -77,7 +77,7 @@ func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 			return false
 		case old.Live() && old.Next != 0 && old.Next <= at:
 			row = *old
-			f.want(&row, max(at, old.NextAt)) // an instant whose tick jitter has delayed gets its tick immediately
+			f.want(&row, max(at, old.NextAt)) // do not wait for the jitter of a delayed tick
 			put(f, f.st.Schedules, &row)
 			return false
 		}
@@ -134,8 +134,8 @@ func (f *folder) forgetSchedules() {
 	}
 }
 
-// due handles a schedule whose next tick is due. If the call is on time, due decides the tick. In any case, it
-// requests from the calendar the instants that have passed.
+// due handles a schedule whose next tick is due. If the call is on time, due decides the tick. In both cases, it
+// requests a list of the instants that have passed.
 func (f *folder) due(old *state.Schedule, now event.Time) {
 	row := *old
 	next, onTime := row.Next, now.Sub(row.NextAt) <= OnTime
@@ -196,8 +196,9 @@ func (f *folder) advance(item *event.CalendarItem) {
 // maxDoublings is the maximum number of times that a delay is doubled.
 const maxDoublings = 10
 
-// MostMissed returns the maximum number of missed instants for which the catch-up policy creates ticks. Ticks that are
-// created together overlap. If all but the first of them would be skipped, only the newest instant gets a tick.
+// MostMissed returns the maximum number of missed instants for which the catch-up policy creates ticks. The runs of
+// ticks that are created together would overlap. If the overlap policy would skip most of these ticks, only the
+// newest instant gets a tick, unless the catch-up policy is all.
 func MostMissed(spec *event.Schedule) int {
 	skips := spec.Overlap == "" || spec.Overlap == event.OverlapSkip || spec.Overlap == event.OverlapBufferOne
 	switch {
@@ -209,8 +210,8 @@ func MostMissed(spec *event.Schedule) int {
 	return MaxBuffered
 }
 
-// Taken returns the missed instants for which the catch-up policy creates ticks. wanted is the time at which the fold
-// found that the schedule was late.
+// Taken returns the missed instants for which the catch-up policy creates ticks. wanted is the time for which the
+// fold requested the list of missed instants.
 func Taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event.Time {
 	jitter := time.Duration(spec.JitterSec) * time.Second
 	oldest := wanted.Add(-LateTick - jitter)
@@ -273,12 +274,12 @@ func (f *folder) decide(s *state.Schedule, spec *event.Schedule, overlap string,
 
 var tooManyPending = fmt.Sprintf("%d requests of the domain wait to be planned", state.MaxPending)
 
-// tooManyPending reports whether the domain has no room for another PENDING request.
+// tooManyPending reports whether the domain has reached the limit of PENDING requests.
 func (f *folder) tooManyPending() bool { return f.st.PendingCount() >= state.MaxPending }
 
-// overlap applies an overlap policy to a new request of a schedule. own is the policy of the schedule itself, which
-// may differ from the applied policy. overlap returns whether the request is planned, buffered, skipped or dropped,
-// and the reason. The policy may end other runs and requests of the schedule.
+// overlap applies an overlap policy to a new request of a schedule. policy is the policy to apply, and own is that of
+// the schedule itself, which may differ. overlap returns whether the request is to be planned, buffered, skipped or
+// dropped, and why. The policy may end other runs and requests of the schedule.
 func (f *folder) overlap(r *state.RunRequest, own, policy string) (state.TickOutcome, string) {
 	runs, requests := f.st.ActiveOf(r.ScheduleID)
 	if policy == event.OverlapBufferOne || policy == event.OverlapBufferAll {
@@ -319,7 +320,7 @@ func (f *folder) overlap(r *state.RunRequest, own, policy string) (state.TickOut
 // blockers returns the live runs and the requests that block a buffered tick of a schedule. These are all live runs
 // and requests of the schedule, unless the schedule's own policy is allow_all. Under allow_all, runs of later ticks
 // may always be live, and a tick that waited for them would never start. So it waits only for earlier ticks and for
-// all ticks of backfills. The ticks of backfills run one after the other, regardless of the clocks of their commands.
+// all ticks of backfills. Ticks of backfills always wait for each other, even if the clocks of their commands differ.
 func (f *folder) blockers(r *state.RunRequest, own string) (runs, requests []string) {
 	runs, requests = f.st.ActiveOf(r.ScheduleID)
 	if own != event.OverlapAllowAll {
@@ -353,7 +354,7 @@ func (f *folder) replace(r *state.RunRequest, own string, force bool, runs, requ
 	return state.TickRequested, ""
 }
 
-// blocking names the run or the request that blocks a tick.
+// blocking describes what blocks a tick: a run, a request, or earlier ticks.
 func blocking(runs, requests []string) string {
 	switch {
 	case len(runs) > 0:
@@ -405,9 +406,9 @@ func (f *folder) afterRuns() {
 	}
 }
 
-// releaseNext lets the buffered requests of a schedule be planned, in their order, until one must still wait. Each
-// request waits for the previous one, with one exception: under allow_all, it does not wait for a request whose tick
-// has a greater id and does not belong to a backfill (see blockers).
+// releaseNext makes the buffered requests of a schedule PENDING, in their order, up to the first one that must still
+// wait. A request waits for all earlier requests, except under allow_all: there it does not wait for a request whose
+// tick has a greater id and does not belong to a backfill (see blockers).
 func (f *folder) releaseNext(schedule string) {
 	if schedule == "" {
 		return

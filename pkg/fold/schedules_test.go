@@ -52,7 +52,7 @@ func (w *ticking) define() {
 
 func (w *ticking) row() *state.Schedule { return w.State.Schedules.Get("clock") }
 
-// answer returns the event in which the calendar answers the request of the schedule for its instants.
+// answer returns the event in which an automator lists the instants that the schedule is waiting for.
 func (w *ticking) answer() *event.CalendarAdvanced {
 	row := w.row()
 	item := event.CalendarItem{Schedule: "clock", Version: row.Version, After: row.Cursor, Through: row.Cursor, Calendar: "2025c"}
@@ -96,8 +96,8 @@ func (w *ticking) start(r *state.RunRequest) {
 	w.runs = append(w.runs, r.RunID)
 }
 
-// minutes lets n minutes pass, and fires the wake timer on time. After each minute, it calls the function end, which
-// returns the index of a run that ends now.
+// minutes lets n minutes pass, and fires the wake timer on time. After each minute, it calls end, which may return
+// the index of a run that ends now.
 func (w *ticking) minutes(n int, end func(now int) (run int, ends bool)) {
 	w.t.Helper()
 	began := w.Now

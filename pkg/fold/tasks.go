@@ -77,8 +77,8 @@ func (f *folder) beginAttempt(t *state.Task, n int32) {
 	t.Outcome, t.ErrorCode, t.ErrorMessage = "", "", ""
 }
 
-// end puts a task into a terminal state and resolves its outgoing edges. The parameter current is the stored row, and
-// next is the new row.
+// end puts a task into a terminal state and resolves its outgoing edges. current is the stored row of the task, and
+// next is a copy that end changes and writes.
 func (f *folder) end(current, next *state.Task, s state.TaskState, outcome string) {
 	next.State, next.Outcome = s, outcome
 	next.CompletedAt, next.AdmittedAt, next.RetryNotBefore = f.at(), 0, 0
@@ -106,9 +106,8 @@ func resolution(s state.TaskState) state.Resolution {
 }
 
 // resolve resolves the outgoing edges of an ended task. As a result, downstream tasks may become ready, or end
-// without running. If one ends, resolve continues with its outgoing edges. Each edge is resolved only once, and
-// changes the counters of its downstream task at that time. If the downstream task has already ended, its counters
-// stay unchanged, because the row of an ended task is final.
+// without running. If one ends, resolve also resolves its outgoing edges. Each edge is resolved only once, and then
+// changes the counters of its downstream task, unless this task has already ended: the row of an ended task is final.
 func (f *folder) resolve(ended *state.Task) {
 	queue := []*state.Task{ended}
 	for len(queue) > 0 {
@@ -149,7 +148,7 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	down.DepsResolved++
 	switch {
 	case degraded:
-		down.ErrorCode = CodeUpstreamDegraded // if the task ends for another reason, another code replaces this one
+		down.ErrorCode = CodeUpstreamDegraded // replaced if the task ends for another reason
 	case edge.Satisfied:
 		down.DepsSatisfied++
 		if f.overtaken(up) {
@@ -209,8 +208,8 @@ func refuses(t, up *state.Task) bool {
 // decide returns the next state of a blocked task after one of its upstreams, the task up, has ended: READY, SKIPPED
 // with an error code, CANCELLED or BLOCKED.
 //
-// A failure decides immediately. A skip without a failure decides only when every upstream has ended, because a
-// failure may still follow, and the order of the two must not matter.
+// A failed upstream decides immediately. If an upstream was skipped, but none has failed, decide waits until every
+// upstream has ended: a failure may still follow, and the result must not depend on their order.
 func decide(t, up *state.Task) (next state.TaskState, code string) {
 	allResolved := t.DepsResolved == t.DepsTotal
 	switch {

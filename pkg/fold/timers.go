@@ -89,7 +89,7 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 			f.overdue(d)
 		}
 	case event.TimerWake:
-		f.endTimer(timer, state.TimerFired, false) // keep the row: the next timer needs its generation and its time
+		f.endTimer(timer, state.TimerFired, false) // keep the row: the next wake timer needs its generation and time
 		f.wake(p.FiredAt)
 	default:
 		f.deleteTimer(timer, state.TimerFired)
@@ -147,7 +147,7 @@ func latenessOf(timer *state.Timer) lateness {
 }
 
 // isLate reports whether a liveness call is too late to close attempts. It returns false if the call is about as late
-// as the previous one. In this case, the dispatcher's clock is ahead of the queue's clock, so every call seems late.
+// as the previous one: the dispatcher's clock is probably ahead of the queue's clock, so that every call seems late.
 // It also returns false after MaxLateCalls consecutive late calls.
 func isLate(timer *state.Timer, firedAt event.Time) bool {
 	late, previous := firedAt.Sub(timer.FireAt), latenessOf(timer)
@@ -158,12 +158,12 @@ func isLate(timer *state.Timer, firedAt event.Time) bool {
 	return late > LateCall
 }
 
-// maxLivenessDelay is the longest time by which rounding up may delay the liveness timer after a deadline.
+// maxLivenessDelay is the maximum time by which the liveness timer fires after a deadline because of rounding.
 const maxLivenessDelay = 30 * time.Second
 
-// keepLiveness schedules the domain's only liveness timer at the earliest deadline, rounded up. It keeps a timer that
-// fires earlier, because the fold sets the next one when this timer fires. If no deadline exists, it keeps the timer
-// as long as runs are live.
+// keepLiveness schedules the domain's only liveness timer at the earliest deadline, rounded up. If the current timer
+// fires earlier than that, keepLiveness does not change it: when it fires, the fold schedules it again. If no
+// deadline exists, it keeps the timer as long as runs are live.
 func (f *folder) keepLiveness() {
 	timer := f.st.Liveness()
 	scheduled := timer != nil && timer.State == state.TimerScheduled
@@ -175,8 +175,8 @@ func (f *folder) keepLiveness() {
 		return
 	}
 	fireAt := roundUp(next.At, min(next.Timeout/10, maxLivenessDelay)) //nolint:mnd // a tenth of the timeout
-	// If a deadline has already passed, the last call of the timer was late, or its caller's projections lagged, so the
-	// fold has rescheduled the call. Keep the rescheduled call if it is soon.
+	// A deadline that has already passed means that the fold has rescheduled the last call, because the call was late or
+	// its caller's projections lagged. Keep the rescheduled call if it comes soon.
 	if soon := f.at().Add(LateRetry); scheduled && (timer.FireAt <= fireAt || next.At <= f.at() && timer.FireAt <= soon) {
 		return
 	}

@@ -48,8 +48,8 @@ func (s *story) backfillEvent(words []string) event.Payload {
 }
 
 // chunkRun reads "RUN OPTION…". It starts the run of the oldest pending request for a chunk. The run materializes the
-// remaining partitions of the chunk, except those in the option done. With the option planned, it materializes only
-// the partitions in this option.
+// remaining partitions of the chunk, except those that the option done lists. If the option planned is set, the run
+// materializes only the partitions that this option lists.
 func (s *story) chunkRun(words []string) []event.Payload {
 	r := s.firstPending()
 	s.runs[words[0]], s.names[r.RunID] = r.RunID, words[0]

@@ -208,7 +208,7 @@ func (s *story) limitRow(r *state.Limit) (string, cells) {
 
 func (s *story) partitionRow(r *state.Partition) (string, cells) {
 	shown := cells{{"from", s.task(r.RunID, r.TaskKey)}, {"code", short(r.Code)}, {"quality", r.Quality}}
-	if r.Code != "" || r.InputsSeq > 0 { // most stories do not use versions
+	if r.Code != "" || r.InputsSeq > 0 { // most stories have outputs without versions
 		shown = append(shown, cells{
 			{"version", seq(r.VersionSeq)},
 			{"inputs", seq(r.InputsSeq)},

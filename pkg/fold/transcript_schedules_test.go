@@ -71,8 +71,8 @@ func (s *story) definition(words []string) event.Payload {
 	return p
 }
 
-// calendar returns the calendar's answer for all wanted schedules. Instants are multiples of the interval since the
-// epoch.
+// calendar returns the event that lists the instants of all wanted schedules. Instants are multiples of a schedule's
+// interval since the epoch.
 func (s *story) calendar() event.Payload {
 	p := &event.CalendarAdvanced{}
 	s.State.WantedSchedules(func(row *state.Schedule) bool {
@@ -98,7 +98,7 @@ func (s *story) firstPending() (first *state.RunRequest) {
 	return first
 }
 
-// planFirst returns the run of the oldest waiting request.
+// planFirst returns the trigger and the plan of a run for the oldest pending request.
 func (s *story) planFirst(name string) []event.Payload {
 	r := s.firstPending()
 	s.runs[name], s.names[r.RunID] = r.RunID, name

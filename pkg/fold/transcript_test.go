@@ -55,7 +55,7 @@ func newStory(t *testing.T) *story {
 	return &story{World: foldtest.New(t), runs: map[string]string{}, names: map[string]string{}}
 }
 
-// tell replaces the decisions in a story with the current decisions of the fold.
+// tell folds the groups of a story, and returns its text with the decisions that the fold has made.
 func (s *story) tell(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {

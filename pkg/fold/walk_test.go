@@ -21,7 +21,7 @@ type walk struct {
 
 	runs   []string
 	groups []fold.Group // the groups folded so far, in order
-	// wild means that workers also report attempts that were never dispatched.
+	// wild means that reports about attempts that were never dispatched also occur.
 	wild bool
 }
 
@@ -72,7 +72,7 @@ func (w *walk) next() fold.Group {
 
 func (w *walk) anyRun() string { return w.runs[w.int("run", len(w.runs)-1)] }
 
-// trigger starts a run with a plan, without one, or with a plan by reference.
+// trigger starts a run. Its plan is in the event, in a document to which the event refers, or missing.
 func (w *walk) trigger() fold.Group {
 	defs := drawDAG(w.r, 6)
 	for i := range defs {

@@ -17,11 +17,11 @@ import (
 
 // An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch are always
 // all combinations of some values of each dimension, so one list of values per dimension describes the batch exactly.
-// There are two cases. In the first, the partitions differ in one dimension only. In the second, the selected
-// partitions are all combinations of their values, and the batch contains all of them, or those between two gaps in
-// time.
+// This holds in two cases. Either the partitions of the batch differ in one dimension only, or the selected
+// partitions themselves are all combinations of their values, and the batch contains all of them, or all between two
+// gaps in time.
 
-// CheckBatch returns an error if an asset has a batch, but cannot have one.
+// CheckBatch returns an error if an asset declares a batch, but must not have one.
 func (a *Asset) CheckBatch() error {
 	switch {
 	case !a.Work.Batch:
@@ -99,7 +99,7 @@ func batchDimension(s *space.Space) string {
 	return s.Dimensions[0].Name
 }
 
-// isProduct reports whether partitions are all combinations of their values.
+// isProduct reports whether the partitions are all combinations of the values that occur in each dimension.
 func isProduct(cells []ids.Partition) bool {
 	values := map[string]map[string]bool{}
 	for _, cell := range cells {
@@ -119,7 +119,8 @@ func isProduct(cells []ids.Partition) bool {
 	return product == len(cells)
 }
 
-// byOthers groups partitions that differ in one dimension only, in the order of their first partitions.
+// byOthers groups partitions that differ only in the dimension along. Groups are in the order of their first
+// partitions.
 func byOthers(cells []ids.Partition, along string) (lists [][]int) {
 	at := map[string]int{}
 	for i, cell := range cells {
@@ -140,9 +141,9 @@ func byOthers(cells []ids.Partition, along string) (lists [][]int) {
 	return lists
 }
 
-// batchSize returns how many of the listed partitions the next batch gets. If the asset may read the time span of the
-// batch, which lasts from the first start to the last end, the batch ends before a gap in time. Otherwise, the span
-// would include the gap.
+// batchSize returns how many of the listed partitions the next batch gets. If the asset may read the span of the
+// batch (from the start of its first period to the end of its last), the batch ends before a gap in time, so that the
+// span does not include the gap.
 func (b *builder) batchSize(a *Asset, keys []string, cells []ids.Partition, list []int, along string) (int, error) {
 	spans := a.Partitions.Time() != nil && readsSpan(a, along)
 	var last *Period
@@ -166,8 +167,8 @@ func (b *builder) batchSize(a *Asset, keys []string, cells []ids.Partition, list
 	return len(list), nil
 }
 
-// readsSpan reports whether the query or the command of an asset may read the span of its batch. In a query, it looks
-// for the names of variables, which are string literals.
+// readsSpan reports whether the query or the command of an asset may read the span of its batch. It searches a query
+// for the names of the variables with the start and the end, which are string literals there.
 func readsSpan(a *Asset, dimension string) bool {
 	if a.Work.SQL == "" {
 		return true // Servo does not know which variables a command reads
@@ -250,7 +251,8 @@ func (n *node) cells(i int) []string {
 	return n.keys[i : i+1]
 }
 
-// distinct returns the task keys of a node without repetitions.
+// distinct returns the task keys of a node, each once. (n.tasks repeats the key of a batch for each of its
+// partitions.)
 func (n *node) distinct() []string {
 	if n.batches == nil {
 		return n.tasks
@@ -260,7 +262,7 @@ func (n *node) distinct() []string {
 	return slices.Compact(tasks)
 }
 
-// setPeriod sets the time of the partitions of a task, from the first start to the last end.
+// setPeriod sets the period of a task: from the start of its first partition to the end of its last.
 func (b *builder) setPeriod(t *Task, a *Asset, cells []string) error {
 	if a.Partitions.Time() == nil {
 		return nil
@@ -324,7 +326,7 @@ func outputOf(t *Task, partition string, out Input) Input {
 	return out
 }
 
-// batch checks the partitions of a task.
+// batch validates the partitions of a task that has a batch.
 func (v *validator) batch(t *Task) {
 	if len(t.Partitions) == 0 {
 		return

@@ -45,7 +45,7 @@ func planned(t *testing.T, now string, selection string, all bool, assets ...pla
 }
 
 func TestBuildRejectsDaysThatHaveNotBegun(t *testing.T) {
-	const noon = "2025-03-01T12:00:00Z" // 2025-03-02 has begun only at UTC+14
+	const noon = "2025-03-01T12:00:00Z" // 2025-03-02 has begun only in zones at least 12 hours ahead of UTC
 	for zone, last := range map[string]string{
 		"": "2025-03-01", "UTC": "2025-03-01", "Pacific/Kiritimati": "2025-03-02", "America/New_York": "2025-03-01", "Pacific/Midway": "2025-03-01",
 	} {
@@ -99,7 +99,7 @@ func TestDaylightSavingSkipsNoDay(t *testing.T) {
 }
 
 func TestCalendarCountsDaysThatHaveEnded(t *testing.T) {
-	c := calendarAt("2011-12-31T12:00:00Z") // in Apia, the year 2012 has begun
+	c := calendarAt("2011-12-31T12:00:00Z") // in Apia, it is already 2012
 	days := func(start, end, zone string) *space.Space {
 		return space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: start, End: end, Timezone: zone})
 	}

@@ -72,7 +72,7 @@ func (c *chooser) withOutput(n *node, keys []string) (*node, []string, error) {
 	return &node{asset: &checked}, has, nil
 }
 
-// without returns the keys that are not in the list some. Both lists are sorted.
+// without returns those keys that the list some does not contain. Both lists are sorted.
 func without(keys, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
 		_, found := slices.BinarySearch(some, key)
@@ -80,8 +80,8 @@ func without(keys, some []string) []string {
 	})
 }
 
-// readByChecks returns the dependencies that the checks of an asset may read: all of them, if a check
-// is a query or a command.
+// readByChecks returns the dependencies that the checks of an asset may read. A check that is a query or a command
+// may read all of them.
 func readByChecks(a *Asset) []ids.AssetKey {
 	to := map[string]bool{}
 	for i := range a.Work.Checks {
@@ -95,7 +95,8 @@ func readByChecks(a *Asset) []ids.AssetKey {
 	return slices.DeleteFunc(slices.Clone(a.Deps), func(dep ids.AssetKey) bool { return !to[dep.String()] })
 }
 
-// dropDeferred leaves out the deferred assets, because the selections do not determine their partitions.
+// dropDeferred removes the deferred assets from the run with warnings: the selections do not determine their
+// partitions.
 func (c *chooser) dropDeferred() {
 	for _, n := range c.deferred {
 		c.warn("skipped %s: it is partitioned by %s, which %s does not select", n.asset.Key, dimensionNames(n.asset.Partitions), c.request.Form.Name(OptionPartitions))

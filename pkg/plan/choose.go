@@ -103,7 +103,7 @@ func (c *chooser) choose(a *Asset) error {
 	return c.chooseAny(a)
 }
 
-// chooseAny does the work of [chooser.choose] for a run that materializes.
+// chooseAny is [chooser.choose] for a run that materializes, not only checks.
 func (c *chooser) chooseAny(a *Asset) error {
 	if c.request.Only != nil {
 		return c.add(&node{asset: a}, c.request.Only[a.Key])
@@ -179,8 +179,8 @@ func (c *chooser) withoutSelection() error {
 		len(names), someOf(names), form.Name(OptionPartitions), form.Select("all"), form.Name(OptionStale))
 }
 
-// fitting returns the clauses of a selection that restrict dimensions of an asset. If the request names the asset,
-// the asset must have every dimension that the selection restricts.
+// fitting returns a selection with only those clauses that restrict dimensions of an asset. If the request names the
+// asset, the asset must have every dimension that the selection restricts.
 func (c *chooser) fitting(a *Asset, s Selection) (Selection, error) {
 	known := Selection{Everything: s.Everything}
 	for _, clause := range s.Clauses {
@@ -245,7 +245,7 @@ func (c *chooser) collect(a *Asset, chosen *space.Chosen, keys map[string]bool) 
 	return nil
 }
 
-// advice returns the advice for a selected value that a dimension does not have.
+// advice returns advice about a selected value that a dimension does not have, for an error message.
 func (c *chooser) advice(d *space.Dimension, value string) string {
 	if d.Kind != space.Dynamic {
 		return "it has " + d.Range()
@@ -273,7 +273,7 @@ func withoutKeys(set string) string {
 	return fmt.Sprintf("has no partitions, because the key set %s has no keys: add them with `servo partitions add %s KEY…`", set, set)
 }
 
-// note records that a value is selected, and whether an asset declares it.
+// note records that a value is selected, and whether the current asset declares it.
 func (c *chooser) note(value string, declared bool) {
 	before, known := c.used[value]
 	if !known {
@@ -392,7 +392,8 @@ func (c *chooser) readersIn(n *node) map[string]bool {
 	return keys
 }
 
-// checkUsed returns an error if a selection or a selected value applies to no asset of the run.
+// checkUsed returns an error if the run has no asset to which a selection applies, or none that declares a selected
+// value.
 func (c *chooser) checkUsed() error {
 	for i, applied := range c.applied {
 		if !applied {

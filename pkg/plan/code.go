@@ -1,6 +1,6 @@
 package plan
 
-// Text contains the parts of an asset's code that are not in its [Work].
+// Text contains the parts of an asset's code that its [Work] does not contain.
 type Text struct {
 	// Version is the version that the asset's file declares. If it is set, the fingerprint covers it instead of tree,
 	// command and files.
@@ -17,8 +17,8 @@ type Text struct {
 type Tree struct {
 	// Hash covers the whole statement.
 	Hash string `json:"hash"`
-	// Columns are the items of the outermost select list. A statement that does not have exactly one such list, for
-	// example a UNION, has no Columns.
+	// Columns are the items of the outermost select list. Columns is empty for a statement that does not have exactly
+	// one such list, for example a UNION.
 	Columns []TreeColumn `json:"columns,omitempty"`
 	// Rest covers everything except the outermost select list.
 	Rest string `json:"rest,omitempty"`

@@ -9,15 +9,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// CodeUpstreamDegraded is the error code of a task that is skipped because it requires quality and would read a
-// degraded output.
+// CodeUpstreamDegraded is the error code of a task that is skipped because its asset sets require_quality and it
+// would read a degraded output.
 const CodeUpstreamDegraded = "UPSTREAM_DEGRADED"
 
-// leaveOut removes partitions from the run. It removes the partitions of assets that require quality, if they would
-// read a degraded output of an earlier run. It treats removed partitions and selected assets with problems like tasks
-// that do not succeed: it also removes the partitions that read them, unless the run only checks, or the trigger rule
-// of the reading asset is all_done. leaveOut ignores the outputs of this run: whether they are degraded is known only
-// after their checks.
+// leaveOut removes partitions from the run. First, it removes partitions that would read a degraded output of an
+// earlier run, if their assets set require_quality. Then it treats removed partitions, and selected assets with
+// problems, like failed tasks: it also removes the partitions that read them, unless the run only checks, or the
+// trigger rule of the reading asset is all_done. leaveOut ignores the outputs of this run: whether they are degraded
+// is known only after their checks.
 func (b *builder) leaveOut() error {
 	var reports []string
 	left := b.order[:0]
@@ -103,8 +103,8 @@ func (b *builder) omitPartition(asset ids.AssetKey, key string) {
 }
 
 // reasonToOmit returns the reason why the run leaves out a partition, or "" if the run contains it. degraded lists
-// the dependencies whose degraded outputs the partition must not read. omitted lists the dependencies with partitions
-// that are left out.
+// dependencies whose outputs the partition must not read if they are degraded. omitted lists dependencies of which
+// the run leaves out partitions.
 func (b *builder) reasonToOmit(n *node, key string, degraded, omitted []ids.AssetKey) (string, error) {
 	for _, dep := range degraded {
 		if input, err := b.degradedInput(n, dep, key); input != "" || err != nil {

@@ -48,10 +48,9 @@ type fingerprinted struct {
 	Tasks  []event.TaskDef `json:"tasks"`
 }
 
-// Fingerprint returns the hexadecimal SHA-256 of the request: the tasks, their work and their
-// dependencies. It ignores the folder of the project and the inputs from earlier runs. A
-// request that is repeated after a crash therefore has the same fingerprint, even if other runs
-// have committed outputs since.
+// Fingerprint returns the hexadecimal SHA-256 of what the plan requests: the tasks, their work and their
+// dependencies. It ignores the folder of the project and the inputs from earlier runs. A request that is repeated
+// after a crash therefore has the same fingerprint, even if other runs have committed outputs since.
 func (p *Plan) Fingerprint() (string, error) {
 	a := fingerprinted{Assets: p.Assets, Tasks: make([]event.TaskDef, len(p.Tasks))}
 	for i := range p.Tasks {

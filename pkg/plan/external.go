@@ -13,7 +13,7 @@ import (
 const (
 	ExtensionHTTPFS = "httpfs" // files behind URLs: S3, GCS, HTTP
 	ExtensionSQLite = "sqlite" // databases in files of SQLite
-	ExtensionExcel  = "excel"  // .xlsx files in the folders that queries may read
+	ExtensionExcel  = "excel"  // .xlsx files in folders that queries may read
 )
 
 // Extensions are the extensions that a query may use. Later are the extensions that are planned but not supported
@@ -33,8 +33,8 @@ const (
 // ExtensionsDir is the default folder with the files of extensions, relative to the project.
 const ExtensionsDir = ".servo-extensions"
 
-// External is an extension that a query uses, and everything outside of Servo that the query reaches with it. It
-// contains references to secrets, and never their values.
+// External is an extension that a query uses, with everything outside of Servo that the extension lets the query
+// read. It contains references to secrets, never their values.
 type External struct {
 	Extension string `json:"extension"`
 	// Directory contains the files of extensions. A relative path is relative to the project.
@@ -52,8 +52,8 @@ type ExternalSecret struct {
 	Type string `json:"type"` // one of the types in [SecretTypes]
 	// Scope is the prefix of the URLs for which DuckDB uses the secret; "": all URLs of the secret's type.
 	Scope string `json:"scope,omitempty"`
-	// Options are plain settings, such as region. References are the settings that are secret, as references for
-	// [ParseSecret].
+	// Options are settings that are not secret, such as region. References are the secret settings; each value is a
+	// reference to a secret, which [ParseSecret] reads.
 	Options    map[string]string `json:"options,omitempty"`
 	References map[string]string `json:"references,omitempty"`
 }
@@ -115,7 +115,7 @@ func Climbs(name string) bool {
 	return true // too many nested encodings to decide
 }
 
-// Covers reports whether a prefix of the extension covers a URL.
+// Covers reports whether a URL begins with one of the prefixes of the extension.
 func (e *External) Covers(name string) bool {
 	return slices.ContainsFunc(e.Prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }

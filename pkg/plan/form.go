@@ -33,7 +33,8 @@ const (
 	OptionChunk
 )
 
-// optionNames lists the names of each option in the order of the forms. A schedule has no options of backfills.
+// optionNames lists the names of each option, in the order of the forms. In a schedule, the options of backfills have
+// no names.
 var optionNames = [...][forms]string{
 	OptionPartitions:      {"-p", "partitions", "partitions"},
 	OptionUpstream:        {"--upstream", `"upstream": true`, "upstream: all"},

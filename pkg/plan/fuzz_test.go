@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// A plan that decodes is valid and always encodes to the same bytes, whose hash is its name.
+// A plan that can be decoded is valid, and is always encoded as the same bytes. Their hash names the plan.
 func FuzzDecode(f *testing.F) {
 	for _, r := range []plan.Request{
 		{Root: "/p", Assets: weather(), All: true, Partitions: []plan.Selection{days("2012-01-02", "2012-01-03")}},

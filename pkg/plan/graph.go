@@ -67,8 +67,8 @@ func NewGraph(assets []Asset) (*Graph, error) {
 	return g, nil
 }
 
-// sortedByKey returns the assets if they are sorted, or else a sorted copy. It sorts indices and not the assets
-// themselves, which are large.
+// sortedByKey returns the assets themselves if they are sorted, or a sorted copy. It sorts indices, because assets
+// are large.
 func sortedByKey(assets []Asset) []Asset {
 	order := make([]int, len(assets))
 	for i := range order {
@@ -204,7 +204,7 @@ func (g *Graph) keys(assets []int) []ids.AssetKey {
 }
 
 // closure returns the positions, in ascending order, of the known keys and of all assets that can be reached from
-// them over the edges in the parameter next.
+// them. next contains the edges of each asset.
 func (g *Graph) closure(next [][]int, keys []ids.AssetKey) []int {
 	seen := make([]bool, len(g.assets))
 	var todo []int

@@ -12,7 +12,7 @@ type Incomplete struct {
 	Asset    string `json:"asset"`
 	Upstream string `json:"upstream"`
 	Expected int    `json:"expected"`
-	Read     int    `json:"read"` // the number of expected partitions that are read
+	Read     int    `json:"read"` // how many of the expected partitions are read
 	// Missing are the expected partitions that are not read, as ranges.
 	Missing string `json:"missing"`
 }
@@ -26,8 +26,8 @@ func (i Incomplete) String() string {
 // CodeMissingInput is the error code of a run that is rejected because it would read too few partitions.
 const CodeMissingInput = "MISSING_INPUT"
 
-// noteMissing records the partitions of upstream that an asset should read, although neither an earlier run nor this
-// run materializes them. If the asset requires all of them, the run is rejected.
+// noteMissing records the partitions of upstream that the reader should read, but that neither an earlier run nor
+// this run materializes. If the reader requires complete inputs, the run is rejected.
 func (b *builder) noteMissing(reader, upstream *Asset, expected, read int, all, missing []string) {
 	if len(missing) == 0 {
 		return
@@ -84,8 +84,7 @@ func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []I
 // gathered counts the partitions of one upstream asset that the tasks of an asset read through a
 // mapping.
 type gathered struct {
-	// keys are the expected partitions in the order in which tasks read them. missing are the keys
-	// whose partitions do not exist.
+	// keys are the expected partitions, in the order in which the tasks read them. missing are those that do not exist.
 	keys, missing []string
 	seen          map[string]bool
 	// unread are those partitions of the reader that would read no partition, except those in undeclared.

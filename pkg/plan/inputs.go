@@ -28,8 +28,9 @@ func (b *builder) readsAll(reader, dep ids.AssetKey) bool {
 
 func needsAll(a *Asset) bool { return a.TriggerRule == "" || a.TriggerRule == event.RuleAllSuccess }
 
-// shareInputs finds the upstream assets that several tasks read in full. The group nodes depend only on the tasks of
-// this run, never on earlier materializations, so that planning the same request again returns the same tasks.
+// shareInputs finds the upstream assets of which several tasks read all partitions, and decides which of them get a
+// group node. The group nodes depend only on the tasks of this run, never on earlier materializations, so that
+// planning the same request again returns the same tasks.
 func (b *builder) shareInputs() {
 	readers, waiters := map[ids.AssetKey]int{}, map[ids.AssetKey]int{}
 	for _, n := range b.order {
@@ -66,7 +67,7 @@ func (b *builder) made(key ids.AssetKey) map[string]Input {
 		files := b.hasFiles(key)
 		for _, in := range b.request.Materialized(key) {
 			if files && in.URI == "" {
-				continue // materialized without files, when the asset still had output: none
+				continue // made without files, when the asset had output: none
 			}
 			made[in.PartitionKey] = Input{PartitionKey: in.PartitionKey, MaterializationID: in.MaterializationID, URI: in.URI, Rows: in.Rows, Degraded: in.Degraded, Schema: in.Schema, Version: in.Version}
 		}
@@ -109,7 +110,7 @@ func (b *builder) setColumns(a *Asset) {
 // addTasks adds the tasks of an asset and its group node.
 func (b *builder) addTasks(n *node) {
 	task := n.asset.Work
-	if n.asset.Text.Version == "" { // if a version is declared, it replaces the hashes of the files
+	if n.asset.Text.Version == "" { // a declared version replaces the hashes of files
 		task.Files = n.asset.Text.Files
 	}
 	b.plan.Assets[n.asset.Key.String()] = task
@@ -150,7 +151,7 @@ func (b *builder) addTasks(n *node) {
 				return // stop before the edges fill the memory
 			}
 			task.DependsOn = append(task.DependsOn, r.edges...)
-			// The first partitions of an asset that reads itself have an input without partitions.
+			// If the asset reads itself, a first partition has the asset as an input with no partitions.
 			if b.hasFiles(e.dep) && (r.set.Group != "" || len(r.set.Items) > 0 || e.dep == n.asset.Key) {
 				task.Inputs[e.dep.String()] = r.set
 			}
@@ -179,7 +180,7 @@ func (b *builder) addTasks(n *node) {
 // edge is a dependency of an asset.
 type edge struct {
 	dep ids.AssetKey
-	// If images is nil, the field all contains what every task of the asset reads.
+	// all is what every task of the asset reads; it is used if images is nil.
 	all    reads
 	images *space.Reader
 }
@@ -233,7 +234,7 @@ func (b *builder) newTask(n *node, cells, critical, errors []string) (Task, erro
 	return task, nil
 }
 
-// hasFiles reports whether an upstream asset has files to read.
+// hasFiles reports whether the outputs of an upstream asset have files.
 func (b *builder) hasFiles(dep ids.AssetKey) bool {
 	upstream, _ := b.graph.Asset(dep)
 	return upstream.Work.HasFiles()
@@ -345,8 +346,8 @@ func (b *builder) readAll(n *node, dep ids.AssetKey) reads {
 	return r
 }
 
-// allInputs returns the partitions of this run, and the partitions of earlier runs that this run
-// does not replace, sorted by partition key.
+// allInputs returns all partitions of an upstream asset: those that this run materializes, and those of earlier runs
+// that this run does not replace. They are sorted by partition key.
 func (b *builder) allInputs(up *node) []Input {
 	items := make([]Input, 0, len(up.keys))
 	for i, key := range up.keys {

@@ -35,7 +35,7 @@ func (a *Asset) CheckItself() error {
 	return nil
 }
 
-// backward returns an error unless every partition reads only earlier periods of the asset itself.
+// backward returns an error if a partition would read other periods of its own asset than earlier ones.
 func (a *Asset) backward() error {
 	read := a.dep(a.Key)
 	if read.Map.Op == "" && len(read.Map.Dimensions) == 0 {
@@ -81,8 +81,8 @@ func withoutItself(a *Asset) []ids.AssetKey {
 	return slices.DeleteFunc(slices.Clone(a.Deps), func(dep ids.AssetKey) bool { return dep == a.Key })
 }
 
-// EmptyRows returns a query that returns no rows. Its columns are the columns that the contract of an asset declares,
-// and the additional columns in the parameter more.
+// EmptyRows returns a query that returns no rows. Its columns are those that the contract of an asset declares, and
+// those in more.
 func EmptyRows(checks []quality.Check, more []space.Column) string {
 	var list []string
 	add := func(name, kind string) {

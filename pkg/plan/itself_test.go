@@ -18,9 +18,8 @@ import (
 
 var balance = ids.AssetKey{Namespace: "a", Name: "balance"}
 
-// selfReader returns an asset that reads its own periods from..to, relative to the period of the reader. If the
-// parameter accounts is not empty, the asset also has a dimension "account", and accounts is the operation that maps
-// it.
+// selfReader returns an asset that reads its own periods from..to, relative to the period of the reader. If accounts
+// is not empty, the asset also has a dimension "account", which this operation maps.
 func selfReader(at space.Dimension, from, to int64, accounts space.Op) plan.Asset {
 	a := plan.Asset{
 		Key: balance, Work: plan.Work{SQL: "SELECT 1", Checks: []quality.Check{{
@@ -115,7 +114,7 @@ func itemsOf(items []plan.Input) (texts []string) {
 }
 
 // wanted returns what a partition must read: the partitions of the window that exist or that the run materializes. It
-// orders periods by their instants, not by their keys.
+// sorts periods by the instants at which they start, not by their keys.
 func wanted(
 	t require.TestingT, c plan.Calendar, a *plan.Asset, key string, all, asked []string, made map[string]plan.Input, from, to int64, accounts space.Op,
 ) (texts []string) {
@@ -176,8 +175,7 @@ func TestSelfReadingGraphHasNoCycle(t *testing.T) {
 	}
 }
 
-// If the asset in the gap of a selection reads itself, the order node of the asset must not wait for the order node
-// itself.
+// If the asset in the gap of a selection reads itself, its order node must not depend on itself.
 func TestSelfReadingGap(t *testing.T) {
 	day := space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01", End: "2025-01-02"}
 	gap := selfReader(day, -1, -1, "")

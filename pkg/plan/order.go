@@ -13,8 +13,9 @@ import (
 //
 // Order nodes enforce this order. An order node is a group node with the trigger rule all_done: it succeeds as soon as
 // its upstream tasks have ended, whatever their outcome. Each asset in a gap has one order node. So has each asset of
-// the run that has several tasks and is a dependency of an asset in a gap. The number of edges is therefore
-// proportional to the tasks plus the dependencies of the assets.
+// the run that has several tasks and is a dependency of an asset in a gap. Without these nodes, each task after a gap
+// would need an edge from each task before it. With them, the number of edges is proportional to the number of tasks
+// plus the number of dependencies between assets.
 
 // addOrder decides which order nodes to add and which tasks wait for them. It warns of each
 // asset in a gap that a task reads.
@@ -39,7 +40,7 @@ func (b *builder) addOrder() {
 	}
 }
 
-// gap is an asset that the run does not materialize, between two assets that the run materializes.
+// gap is an asset that the run does not materialize and that lies between two assets that it does.
 type gap struct {
 	// from is the dependency through which the gap was found: an asset of the run, or another gap.
 	from ids.AssetKey
@@ -75,9 +76,9 @@ func (b *builder) findGaps() {
 	}
 }
 
-// orderBefore returns the nodes that must precede an asset because of gaps. An asset of the run waits for the order
-// nodes of the gaps that it reads. A gap's own order node also waits for each dependency of the gap that is in the
-// run. It waits for the task of the dependency or, if there are several tasks, for the order node of the dependency.
+// orderBefore returns the nodes that an asset must wait for because of gaps: the order nodes of the gaps among its
+// dependencies. If the asset is itself a gap (inGap), its order node also waits for each dependency in the run: for
+// the only task of the dependency or, if it has several tasks, for the dependency's order node.
 func (b *builder) orderBefore(asset *Asset, inGap bool) []string {
 	var before []string
 	for _, dep := range withoutItself(asset) {

@@ -29,7 +29,7 @@ import (
 type Snapshots interface {
 	// Current returns the newest published state.
 	Current(ctx context.Context) (*snapshot.Snapshot, error)
-	// Await waits for a published state with a revision greater than after.
+	// Await waits for a published state whose revision is greater than after, and returns it.
 	Await(ctx context.Context, after int64) (*snapshot.Snapshot, error)
 }
 
@@ -51,7 +51,7 @@ type Config struct {
 
 // Engine reads and changes one domain. It is safe for concurrent use.
 type Engine struct {
-	Snapshots // the states that the engine reads
+	Snapshots // where the engine reads the states of its domain
 
 	cfg        Config
 	principal  string
@@ -84,8 +84,8 @@ var (
 	// ErrMissingInput: an output that a retry would read was hidden, deleted or replaced after the retried run, or all
 	// partitions that need to run lack an input.
 	ErrMissingInput = errors.New(plan.CodeMissingInput)
-	// ErrNoEffect: the state of a backfill does not allow a command, or a request cannot be cancelled because it is for
-	// a chunk of a backfill.
+	// ErrNoEffect: the state of a backfill does not allow the command, or the request to cancel belongs to a chunk of a
+	// backfill.
 	ErrNoEffect = errors.New("no effect")
 	// ErrEnded: the run has ended and cannot be changed.
 	ErrEnded = errors.New("the run has ended")
@@ -113,8 +113,8 @@ func (e *Engine) CatchUp(ctx context.Context) (compactor.Result, error) {
 // events will be folded later.
 var ErrDurable = errors.New("which is durable and will be folded")
 
-// append appends events as one group and waits until they are folded. It returns a snapshot that contains them, and the
-// key of their row in ledger_entries: the ledger entry and the group.
+// append appends events as one group and waits until they are folded. It returns a snapshot that contains them, and
+// the key of the group's row in ledger_entries: the names of the entry and of the group.
 func (e *Engine) append(ctx context.Context, correlation string, payloads ...event.Payload) (*snapshot.Snapshot, state.Key2, error) {
 	if e.principal == "" {
 		return nil, state.Key2{}, errNoPrincipal
@@ -160,7 +160,7 @@ func (e *Engine) Cancel(ctx context.Context, runID, reason string, force bool) e
 	if err != nil {
 		return err
 	}
-	_, err = e.repeated(after) // returns an error if a concurrent call has used the key for another request
+	_, err = e.repeated(after) // fails if a concurrent call has used the key for another request
 	return err
 }
 
@@ -198,7 +198,7 @@ func FindRunRow(ctx context.Context, snap *snapshot.Snapshot, id string) (*state
 	return run, err
 }
 
-// runNamed returns the id of the run that a name denotes.
+// runNamed returns the id of the run that id names: see [FindRun].
 func runNamed(ctx context.Context, snap *snapshot.Snapshot, id string) (string, error) {
 	if id == "" || id == "latest" {
 		latest, err := snap.FindRuns(ctx, snapshot.RunQuery{Limit: 1})
@@ -225,8 +225,8 @@ func runNamed(ctx context.Context, snap *snapshot.Snapshot, id string) (string, 
 	return "", errNoRun(snap, id)
 }
 
-// endingWith returns the live runs whose ids end with a text. If there is none and the text is long enough, it
-// returns closed runs, which it must read from history.
+// endingWith returns the live runs whose ids end with a text. If there is none, it searches the closed runs in
+// history, but only if the text is long enough.
 func endingWith(ctx context.Context, snap *snapshot.Snapshot, end string) ([]*state.Run, error) {
 	const some, enough = 100, 6
 	var found []*state.Run
@@ -256,7 +256,7 @@ func withRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 // ErrNoTask wraps [ErrNotFound]. It means that no run has the task yet.
 var ErrNoTask = fmt.Errorf("%w", ErrNotFound)
 
-// errNoRunYet is an [ErrNoTask] whose message states only the reason: nothing has been run yet.
+// errNoRunYet is an [ErrNoTask] with another message: no run has been started yet.
 var errNoRunYet error = noRunError{}
 
 type noRunError struct{}

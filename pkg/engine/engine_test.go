@@ -60,8 +60,8 @@ func (l local) Await(ctx context.Context, after int64) (*snapshot.Snapshot, erro
 	return l.Latest.Await(ctx, func(s *snapshot.Snapshot) bool { return s.Revision > after })
 }
 
-// newFixture returns a fixture. If outside is set, the engine works like an engine in another process: it calls the
-// compactor over HTTP, and reads the state from the store.
+// newFixture returns a fixture. If outside is true, the engine works as in another process: it calls the compactor
+// over HTTP, and reads the state from the store.
 func newFixture(t *testing.T, outside bool) *fixture {
 	t.Helper()
 	w := &fixture{t: t, blobs: memblob.New(memblob.Options{})}
@@ -126,7 +126,7 @@ func (w *fixture) report(payloads ...event.Payload) {
 	}
 }
 
-// fireTimers appends a report for each timer of the domain: the timer has fired at its planned time.
+// fireTimers appends a TimerFired event for each timer of the domain, with the time for which the timer is scheduled.
 func (w *fixture) fireTimers() {
 	w.t.Helper()
 	for timer := range w.state().Timers.All {
@@ -363,8 +363,8 @@ func TestRetryKeepsSucceededTasks(t *testing.T) {
 	})
 }
 
-// A project may have any number of assets. The run's row is written at each change of the run, so it lists only the
-// first assets, and counts all of them.
+// A project may have any number of assets. The row of a run is rewritten at each change of the run, so it lists only
+// the first assets, and the number of all.
 func TestLargeProjectIsRunAndRetried(t *testing.T) {
 	w := newFixture(t, false)
 	const n = event.MaxSelection + 1

@@ -40,14 +40,14 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 	}
 	built, err := plan.Build(r)
 	if failed != nil {
-		return nil, failed // the plan is incomplete, because some data could not be read
+		return nil, failed // reading some data failed, so the plan is incomplete
 	}
 	return planned(built, err)
 }
 
 // history returns the values that a check has measured in other partitions than the given one. season is the day of
-// the week of these values; "" for a check that does not compare by season. The metric of a check may have changed,
-// so history omits values of other metrics.
+// the week of these values; "" for a check that does not compare by season. It omits values that were measured before
+// the metric of the check was changed.
 func history(s *state.State, asset string, check *quality.Check, season, partition string) (past []int64, err error) {
 	row := s.CheckHistory.Get(state.Key3{A: asset, B: check.Name, C: season})
 	if row == nil {

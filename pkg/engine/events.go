@@ -32,8 +32,7 @@ const (
 type Filter struct {
 	// RunID selects the events of a run; "": the events of all runs.
 	RunID string
-	// TaskKey selects the events of one task and the events of the run as a whole. "" selects all events of the
-	// run.
+	// TaskKey selects the events of one task and those that concern the whole run. "" selects all events of the run.
 	TaskKey string
 	// Entry selects the events of one ledger entry.
 	Entry string
@@ -72,8 +71,8 @@ type RecordedEvent struct {
 }
 
 // entryRange returns the range of entries that may have events of the run. The range begins at the id of the run,
-// because an entry's id is greater than all ids in the entry. It ends some time after the end of the run, because
-// later events of the run are irrelevant.
+// because an entry's id is greater than all ids in the entry. For a run that has ended, it ends at the time at which
+// the run is closed, because later events of the run have no effect.
 func entryRange(run *state.Run, f Filter) archive.Range {
 	in := archive.Range{After: f.RunID, Most: maxReadEntries + 1}
 	if run != nil && run.State.Terminal() {
@@ -90,7 +89,7 @@ type eventReader struct {
 	found   []*RecordedEvent
 }
 
-// all reads the entries of a range, up to the limits.
+// all reads the entries of a range until the limit of the filter or that of read entries is reached.
 func (l *eventReader) all(ctx context.Context, in archive.Range) (more bool, err error) {
 	n := 0
 	for e, err := range l.entries.List(ctx, in) {
@@ -169,8 +168,8 @@ func pick(entry string, data []byte, f Filter) []*RecordedEvent {
 	return events
 }
 
-// concerns reports whether an event belongs to the run. With a task key, it reports whether the event belongs to that
-// task or to the run as a whole.
+// concerns reports whether an event belongs to a run. If taskKey is not "", the event must belong to this task, or
+// concern the whole run.
 func concerns(p event.Payload, runID, taskKey string) bool {
 	of := func(run, task string) bool { return run == runID && (taskKey == "" || task == taskKey) }
 	timer := func(id string) bool {
@@ -317,7 +316,7 @@ func ExplainTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot,
 	return explainTask(ctx, store, snap, now, runID, task, false)
 }
 
-// ExplainPastTask is [ExplainTask] for an earlier revision. It omits the events that the revision does not contain.
+// ExplainPastTask is [ExplainTask] for an earlier revision. It omits events that were folded after that revision.
 func ExplainPastTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot, now event.Time, runID, task string) (*view.Explanation, error) {
 	return explainTask(ctx, store, snap, now, runID, task, true)
 }
@@ -347,7 +346,7 @@ func explainTask(
 	x := view.Explain(s, row, now, events)
 	x.EventsLeftOut = more
 	if x.Incomplete, err = IncompleteInputs(ctx, store, s, run, row); err != nil && !errors.Is(err, blob.ErrNotFound) {
-		x.Incomplete = []string{"not known: " + err.Error()} // the rest of the explanation is still valid
+		x.Incomplete = []string{"not known: " + err.Error()} // the rest of the explanation is valid
 	}
 	return x, nil
 }

@@ -33,8 +33,8 @@ func Failures(ctx context.Context, snap *snapshot.Snapshot, assets map[string]*p
 }
 
 // StatusFailed is the status of a partition whose newest task failed, and that no later run has materialized. It
-// hides the underlying status of the partition: missing, stale or fresh. Selections such as `--missing-only` use the
-// underlying status, so that a run repeats the partition.
+// hides the underlying status of the partition: missing, stale or fresh. Options such as `--missing-only` use the
+// underlying status, so that they also select failed partitions.
 const StatusFailed staleness.Status = view.PartitionFailed
 
 // Failed are the failed partitions of one asset, by key.
@@ -51,8 +51,8 @@ func FailedOf(failures []Failure, asset ids.AssetKey) Failed {
 	return failed
 }
 
-// Status returns the status of a partition. The parameter without is the status that the partition would have without
-// its failure. An unexpected partition does not count as failed.
+// Status returns StatusFailed for a failed partition, unless the partition is unexpected. Otherwise it returns
+// without, the status apart from failures.
 func (f Failed) Status(partition string, without staleness.Status) staleness.Status {
 	if f[partition] == nil || without == staleness.Unexpected {
 		return without

@@ -35,7 +35,7 @@ type ForgetRequest struct {
 	DryRun  bool
 }
 
-// Deployed returns the deployed release and the keys of its assets. Without a deployment both are empty.
+// Deployed returns the deployed release and the keys of its assets. If no release is deployed, both are empty.
 func (e *Engine) Deployed(ctx context.Context) (sha string, keys []ids.AssetKey, err error) {
 	current, err := e.CurrentDeployment(ctx)
 	if err != nil || current.Release == "" {
@@ -56,7 +56,7 @@ func (e *Engine) Deployed(ctx context.Context) (sha string, keys []ids.AssetKey,
 }
 
 // Forget hides the outputs of assets that the deployed release does not have, so that the collector deletes them. It
-// returns the hidden outputs by asset. Outputs of runs that are triggered later will be visible again.
+// returns the hidden outputs by asset. Outputs of runs that are triggered later are not hidden.
 func (e *Engine) Forget(ctx context.Context, r ForgetRequest) ([]ForgottenAsset, error) {
 	keys := slices.Clone(r.Assets)
 	slices.SortFunc(keys, plan.CompareKeys)
@@ -98,9 +98,9 @@ func (e *Engine) Forget(ctx context.Context, r ForgetRequest) ([]ForgottenAsset,
 	return found, nil
 }
 
-// hides returns the outputs of an asset that a command would hide. It also ensures that the id of the command will be
-// greater than the ids of the runs that made these outputs, even if a machine with a fast clock triggered the runs. A
-// rebuild without the recorded order compares these ids.
+// hides describes the outputs of an asset that a command would hide. It also shows the ids of their runs to the
+// source of ids, so that the id of the command will be greater, even if a machine with a fast clock triggered the
+// runs. A rebuild without the recorded order compares these ids.
 func (e *Engine) hides(ctx context.Context, snap *snapshot.Snapshot, asset string) (ForgottenAsset, error) {
 	found := ForgottenAsset{Asset: asset}
 	for row, err := range snap.Partitions(ctx, asset, "") {

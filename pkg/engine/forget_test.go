@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// A person may confirm a command minutes after the comparison with the deployed release. If another release has been
-// deployed in the meantime, the command must not reach the ledger, because a rebuild without the recorded order
+// A person may confirm a command minutes after the CLI has compared the assets with the deployed release. If another
+// release has been deployed since, the command must not reach the ledger: a rebuild without the recorded order
 // accepts every such command.
 func TestForgetRejectsOtherReleaseBeforeAppend(t *testing.T) {
 	w := newFixture(t, false)

@@ -14,9 +14,9 @@ import (
 )
 
 // IncompleteInputs lists the incomplete inputs of a run's succeeded tasks. An input is incomplete if one of its
-// partitions was never materialized, or if the task of one of its partitions did not succeed in this run. If the
-// parameter only is set, the result covers only this task, which need not have succeeded. The result is empty if this
-// task was skipped or cancelled. IncompleteInputs fails if the plan cannot be read.
+// partitions was never materialized, or if the task of one of its partitions did not succeed in this run. If only is
+// not nil, IncompleteInputs examines just this task, even if the task has not succeeded, and returns nothing if it
+// was skipped or cancelled. It returns an error if the plan cannot be read.
 func IncompleteInputs(ctx context.Context, store blob.Store, s *state.State, run *state.Run, only *state.Task) ([]string, error) {
 	if run.PlanRef == "" || only != nil && (only.State == state.TaskSkipped || only.State == state.TaskCancelled) {
 		return nil, nil // a task that did not run has read nothing
@@ -50,7 +50,7 @@ func IncompleteInputs(ctx context.Context, store blob.Store, s *state.State, run
 	return append(missing, found...), nil
 }
 
-// notMade lists the inputs of a task that this run should have materialized but did not.
+// notMade lists the inputs of a task that tasks of this run should have materialized, but did not.
 func notMade(p *plan.Plan, t *plan.Task, s *state.State, run *state.Run) []string {
 	var found []string
 	for _, upstream := range slices.Sorted(maps.Keys(t.Inputs)) {

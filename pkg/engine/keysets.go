@@ -14,7 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxKeyBytes limits the total length of the keys of one event, because the length of an event's line is limited.
+// maxKeyBytes limits the total length of the keys in one event, because an event must fit into a line of limited
+// length.
 const maxKeyBytes = 256 << 10
 
 // KeysChanged counts the keys that a command has added to a key set or removed from it.
@@ -82,7 +83,7 @@ func (e *Engine) ChangeKeys(ctx context.Context, set string, add, remove []strin
 	return result, nil
 }
 
-// appendAllKeys appends the events of a change, and counts what they change.
+// appendAllKeys appends the events that add and remove keys, and counts the changed keys in result.
 func (e *Engine) appendAllKeys(ctx context.Context, snap *snapshot.Snapshot, result *KeysChanged, add, remove []string) (*snapshot.Snapshot, error) {
 	changes := func(keys []string, remove bool) []string {
 		keys = slices.Compact(slices.Sorted(slices.Values(keys)))
@@ -103,7 +104,7 @@ func (e *Engine) appendAllKeys(ctx context.Context, snap *snapshot.Snapshot, res
 		commands = append(commands, &event.PartitionsChanged{KeySet: result.Set, Add: add[:min(1, len(add))], Remove: remove[:min(1, len(remove))]})
 	}
 	for i, p := range commands {
-		if i == len(commands)-1 { // the command key counts as used only after all keys have changed
+		if i == len(commands)-1 { // only the last event uses up the command key
 			p.CommandKey, p.Fingerprint = e.conditions.Key, e.conditions.Fingerprint
 		}
 		var err error
@@ -120,7 +121,7 @@ func hasKey(s *state.State, set, key string) bool {
 	return known && !k.Removed
 }
 
-// keyChunks divides keys into the keys of single events.
+// keyChunks divides keys into chunks that fit into one event each.
 func keyChunks(keys []string) func(yield func([]string) bool) {
 	return func(yield func([]string) bool) {
 		for len(keys) > 0 {
@@ -169,7 +170,7 @@ func (e *Engine) appendKeys(ctx context.Context, snap *snapshot.Snapshot, p *eve
 	return after, nil
 }
 
-// rejection returns the reason why the fold rejected a group as a conflict, or "".
+// rejection returns the reason if the fold rejected a group as a conflict, or "".
 func rejection(snap *snapshot.Snapshot, group state.Key2) string {
 	if row := groupRow(snap, group); row != nil && row.Outcome == state.Conflict {
 		return row.Detail

@@ -29,7 +29,7 @@ func scopeOf(pool string) state.Key2 {
 	return state.Key2{A: event.ScopePool, B: pool}
 }
 
-// describeLimit returns the scope of a limit for error messages.
+// describeLimit names a limit in error messages.
 func describeLimit(pool string) string {
 	if pool == "" {
 		return "the workspace"
@@ -37,7 +37,8 @@ func describeLimit(pool string) string {
 	return "pool " + pool
 }
 
-// CheckPool returns an [*InvalidError] if the named pool has no limit, because the tasks would run without a limit.
+// CheckPool returns an [*InvalidError] if pools does not contain the named pool: tasks in an unknown pool would run
+// without a limit.
 func CheckPool(name string, pools map[string]int32) error {
 	if _, ok := pools[name]; ok || name == "" {
 		return nil
@@ -61,8 +62,8 @@ func LimitsOf(s *state.State) Limits {
 	return l
 }
 
-// ApplyLimits sets the limits that differ from want, and removes the limits that want does not
-// contain.
+// ApplyLimits makes the limits of the domain equal to want: it sets those that differ, and removes those that want
+// does not contain.
 func (e *Engine) ApplyLimits(ctx context.Context, want Limits) error {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -119,9 +120,8 @@ func isSet(s *state.State, pool string) bool {
 	return row != nil && !row.Removed
 }
 
-// changeLimit calls the parameter makes with the newest state, and appends the command that this call returns. If the
-// command is nil, changeLimit appends nothing. It returns an error if a later command has overridden the appended
-// one.
+// changeLimit appends the command that makes returns for the newest state, if it is not nil. It returns an error if a
+// later command has overridden the appended one.
 func (e *Engine) changeLimit(ctx context.Context, pool string, makes func(*snapshot.Snapshot) (event.Payload, error)) error {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -149,7 +149,7 @@ func (e *Engine) limitCommand(snap *snapshot.Snapshot, pool string, slots int32,
 	if row := snap.State.Limits.Get(key); row != nil {
 		e.cfg.IDs.Observe(row.Version)
 	}
-	switch { // set Slots for builds that do not support Remove
+	switch { // older versions of Servo ignore Remove, and need Slots
 	case remove && pool == "":
 		slots = state.DefaultWorkspaceSlots
 	case remove:

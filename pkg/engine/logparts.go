@@ -18,8 +18,8 @@ type LogParts struct {
 	nonce  string
 	number int
 	read   int
-	// at is when the newest part of the execution was stored. left contains the nonces of the executions whose parts
-	// were read earlier.
+	// at is when the newest part of the execution was stored. left contains the nonces of executions from which the
+	// reader has switched to another one.
 	at   time.Time
 	left map[string]bool
 	// Restarted is set by Next if the returned text is the beginning of the log of another execution of the attempt.
@@ -31,8 +31,8 @@ type LogParts struct {
 const omittedPart = "\n… text omitted …\n"
 
 // Next returns the text that the worker has stored since the last call. If the attempt was executed more than once,
-// Next switches to the execution that stored the newest part. It never switches back to an earlier execution.
-// Otherwise, it would return both texts again and again while two executions write.
+// Next switches to the execution that stored the newest part. It never switches back to an earlier execution: while
+// two executions write, it would otherwise return both texts again and again.
 func (l *LogParts) Next(ctx context.Context, store blob.Store, logKey string) ([]byte, error) {
 	parts, err := l.list(ctx, store, logKey)
 	if err != nil {
@@ -75,7 +75,8 @@ type logPart struct {
 // list returns the parts of the execution that stored the newest part, in their order.
 func (l *LogParts) list(ctx context.Context, store blob.Store, logKey string) ([]logPart, error) {
 	parts := map[string][]logPart{} // by nonce
-	// Begin with the current execution. If the whole log has replaced its newest parts, the list does not contain them.
+	// Begin with the current execution, because its newest part may no longer be in the listing: parts are deleted when
+	// the whole log is stored.
 	newest, at := l.nonce, l.at
 	for o, err := range store.List(ctx, blob.ListOptions{Prefix: logKey + "."}) {
 		if err != nil {

@@ -33,8 +33,7 @@ func (p *partsOfLog) put(nonce, text string) {
 	require.NoError(p.t, err)
 }
 
-// next checks the next text that the reader returns, and whether the reader has switched to another execution for
-// this text.
+// next checks the next text that the reader returns, and whether the reader has switched to another execution.
 func (p *partsOfLog) next(want string, restarted bool) {
 	p.t.Helper()
 	text, err := p.reader.Next(p.t.Context(), p.store, "a.log")

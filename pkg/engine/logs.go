@@ -38,7 +38,7 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 	}
 	log := Log{RunID: row.RunID, TaskKey: row.TaskKey, Attempt: row.Attempt, State: row.State, Outcome: row.Outcome}
 	if log.Text = []byte(row.Log); row.Log != "" {
-		return log, nil // a short log is in the report of the attempt's end
+		return log, nil // a short log is in the worker's report of the end
 	}
 	key := contract.LogKey(s.Domain, row.RunID, row.TaskKey, row.Attempt, row.AttemptID)
 	log.Text, _, err = store.Get(ctx, key)
@@ -67,8 +67,8 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 	return log, nil
 }
 
-// unreportedLog returns the parts of the log of a task's next attempt. A worker that was killed may have stored parts
-// before the start of the attempt was reported, because the start is reported late.
+// unreportedLog returns the log parts of an attempt of which no report has arrived. Workers report the start of an
+// attempt late, so a worker may have stored parts before, and may then have been killed.
 func unreportedLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, bool) {
 	next := max(1, task.Attempt)
 	if attempt != 0 && attempt != next {

@@ -40,11 +40,12 @@ type Marked struct {
 	Stale int `json:"stale,omitempty"`
 }
 
-// maxMarkBytes limits the total length of the keys of one event, because the length of an event's line is limited.
+// maxMarkBytes limits the total length of the keys in one event, because an event must fit into a line of limited
+// length.
 const maxMarkBytes = 256 << 10
 
-// Mark marks the visible outputs of the selected partitions. If there are many, it appends several events. After an
-// error, a repeated call marks all of the outputs again.
+// Mark marks the visible outputs of the selected partitions. If there are many, it appends several events. If it
+// fails, call it again: it marks all of the outputs again.
 func (e *Engine) Mark(ctx context.Context, r MarkRequest) (Marked, error) {
 	done := Marked{Asset: r.Asset.String(), Mark: r.Mark}
 	snap, err := e.Current(ctx)
@@ -161,7 +162,7 @@ func newMarks(s *state.State, rows []*state.Partition) (n int) {
 	return n
 }
 
-// markChunks divides rows into the rows of single events.
+// markChunks divides rows into chunks that fit into one event each.
 func markChunks(rows []*state.Partition) func(yield func([]*state.Partition) bool) {
 	return func(yield func([]*state.Partition) bool) {
 		for len(rows) > 0 {

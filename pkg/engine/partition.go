@@ -28,8 +28,7 @@ func ExplainPartition(
 	return view.ExplainPartition(e, asset, key, decision)
 }
 
-// approvalOf returns the decision that published an output, or nil if the history no longer contains the output's
-// run.
+// approvalOf returns the approval that published an output, or nil if the rows of the output's run no longer exist.
 func approvalOf(ctx context.Context, snap *snapshot.Snapshot, row *state.Partition) (*view.Quarantined, error) {
 	s, err := snap.WithRun(ctx, row.RunID)
 	if err != nil || s == nil {

@@ -43,8 +43,8 @@ func Pins(s *state.State, now time.Time) []Pinned {
 	return found
 }
 
-// Pin keeps a revision, and the outputs that are visible in it, until a given time. It returns the number of these
-// outputs that had been collected before the pin took effect.
+// Pin keeps a revision, and the outputs that are visible in it, until a given time. It returns how many of these
+// outputs had already been deleted when the pin took effect.
 func (e *Engine) Pin(ctx context.Context, revision int64, until time.Time, reason string) (missing int, err error) {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -62,10 +62,9 @@ func (e *Engine) Pin(ctx context.Context, revision int64, until time.Time, reaso
 	if err := e.appendPin(ctx, snap, revision, until, reason); err != nil {
 		return 0, err
 	}
-	// A collector whose state did not contain the pin may have deleted the copy. From now on, the state of every
-	// collector contains the pin. Even if the copy exists now, it may have been deleted and then created again by a
-	// delayed request of another collector. In between, no copy protected the outputs, so they may have been deleted.
-	// The version of the copy shows whether it was created again.
+	// From now on, the state of every collector contains the pin. Before, a collector may have deleted the copy, and a
+	// delayed request of another collector may have created it again. In between, nothing protected the outputs, so they
+	// may have been deleted. The object version of the copy shows whether it was created again.
 	after, err := e.cfg.Manifests.Pin(ctx, revision)
 	if err == nil && after != before {
 		err = manifest.ErrAbsent
@@ -100,7 +99,7 @@ func noRevision(revision int64, err error) error {
 func (e *Engine) appendPin(ctx context.Context, snap *snapshot.Snapshot, revision int64, until time.Time, reason string) error {
 	for row := range snap.State.Pins.All {
 		if row.Number() == revision {
-			e.cfg.IDs.Observe(row.CommandID) // the new command's id must be greater, even if a fast clock created the earlier id
+			e.cfg.IDs.Observe(row.CommandID) // the new id must be greater, even if the earlier one comes from a fast clock
 		}
 	}
 	p := &event.RevisionPinned{CommandID: e.cfg.IDs.New(), Revision: revision, Until: event.At(until), Reason: reason}
@@ -116,7 +115,8 @@ func (e *Engine) appendPin(ctx context.Context, snap *snapshot.Snapshot, revisio
 	return fmt.Errorf("pin revision %d: %w: %s", revision, ErrNotPinned, cmp.Or(rejection(after, group), "a later command has pinned or released it"))
 }
 
-// collected counts the outputs of a revision whose markers (commit marker or quarantine marker) no longer exist.
+// collected counts the outputs of a revision that have been deleted: neither their commit marker nor their quarantine
+// marker exists.
 func (e *Engine) collected(ctx context.Context, revision int64) (missing int, err error) {
 	shown, err := e.At(ctx, revision)
 	if err != nil {

@@ -29,8 +29,8 @@ func TestPinKeepsOneCopyOfTheRevision(t *testing.T) {
 }
 
 // While the command is appended, a collector whose state does not contain the pin deletes the copy. Then a delayed
-// request of another collector creates the copy again. In between, a collector of outputs may have found no copy and
-// deleted outputs.
+// request of another collector creates the copy again. In between, a collector may have deleted outputs, because no
+// copy protected them.
 func TestPinRejectsCopyThatWasCreatedAgain(t *testing.T) {
 	w := newFixture(t, false)
 	w.run(request(asset("a")))

@@ -31,7 +31,7 @@ type Candidate struct {
 	OutputURI string `json:"output_uri"`
 	RowCount  int64  `json:"row_count"`
 	ByteSize  int64  `json:"byte_size"`
-	// FailedChecks are the first checks that blocked the output.
+	// FailedChecks lists the checks that blocked the output, or the first of them.
 	FailedChecks    []state.FailedCheck `json:"failed_checks"`
 	BlockedAt       event.Time          `json:"blocked_at"`
 	ExpiresAt       event.Time          `json:"expires_at"`
@@ -87,8 +87,8 @@ func FindCandidate(s *state.State, name string) (Candidate, error) {
 	return Candidate{}, fmt.Errorf("output of %s: %w in quarantine: %s", name, ErrNotFound, inQuarantine(all, name))
 }
 
-// inQuarantine lists the outputs of the asset that are in quarantine. If there are none, it suggests the nearest
-// name, or lists other outputs.
+// inQuarantine returns a hint for an error about an unknown name: the outputs of the named asset in quarantine. If it
+// has none, the hint suggests the nearest name, or lists other outputs.
 func inQuarantine(all []Candidate, name string) string {
 	if len(all) == 0 {
 		return "no output is in quarantine"
@@ -146,7 +146,7 @@ func (e *Engine) hasMarker(ctx context.Context, c Candidate) error {
 
 // Resolve publishes a candidate (event.DecisionApprove) or rejects it (event.DecisionReject). The error is
 // [ErrResolved] if the output has already left quarantine. Resolve never publishes a candidate without a marker:
-// after a rebuild from the ledger alone, the files of a candidate may be missing.
+// after a rebuild from the bare ledger, the files of a candidate may be missing.
 func (e *Engine) Resolve(ctx context.Context, c Candidate, decision, reason string) error {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -157,7 +157,7 @@ func (e *Engine) Resolve(ctx context.Context, c Candidate, decision, reason stri
 	}
 	key := state.Key3{A: c.Asset, B: c.Partition, C: c.MaterializationID}
 	if row := snap.State.Candidates.Get(key); row != nil {
-		e.cfg.IDs.Observe(row.Version) // the id of the command must be greater than that of the report, even in a rebuild from the ledger alone
+		e.cfg.IDs.Observe(row.Version) // the id of the command must be greater than that of the report
 	}
 	if decision == event.DecisionApprove {
 		if err := e.hasMarker(ctx, c); err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
-// UnreadableOutputs lists the assets whose command made an unreadable output in a run. An output is unreadable if it
-// has no files. It is also unreadable if it has no Parquet file, but queries or commands with CSV inputs read its
-// rows. UnreadableOutputs reads the commit markers of the outputs with unknown columns.
+// UnreadableOutputs lists the assets whose command made an unreadable output in a run: an output without files, or an
+// output without a Parquet file whose rows are read by queries or by commands with CSV inputs. It reads the commit
+// markers of outputs with unknown columns.
 func UnreadableOutputs(
 	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, run *state.Run, assets []plan.Asset,
 ) (found []string, err error) {
@@ -53,11 +53,11 @@ func UnreadableOutputs(
 // maxMarkers is the maximum number of commit markers that are read for one asset.
 const maxMarkers = 100
 
-// withoutParquet describes the outputs among rows that have no Parquet file. If no asset reads the outputs, it
-// describes only those without any files. It returns "" if there are no such outputs.
+// withoutParquet returns a description of the outputs in rows that have no Parquet file, or "". If readers is empty,
+// it describes only outputs that have no files at all.
 func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partition, readers []string) (string, error) {
 	bad, first, left, advice := 0, "", "", ""
-	if len(readers) == 0 { // only outputs without files, and therefore without bytes, are relevant
+	if len(readers) == 0 { // an output with bytes has files
 		rows = slices.DeleteFunc(rows, func(row *state.Partition) bool { return row.ByteSize > 0 })
 	}
 	for _, row := range rows[:min(len(rows), maxMarkers)] {

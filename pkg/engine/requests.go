@@ -73,7 +73,7 @@ func Requests(s *state.State, ended bool) ([]Request, error) {
 // may change until then.
 func CheckRequest(snap *snapshot.Snapshot, r *RunRequest, at time.Time) error {
 	if r.Need != "" && len(r.Plan.Partitions) == 0 {
-		return nil // the state at that time determines the partitions
+		return nil // the state at that time will determine the partitions
 	}
 	p := r.Plan
 	p.Calendar = view.Calendar(snap.State, at)
@@ -132,7 +132,8 @@ func (e *Engine) CancelRequest(ctx context.Context, id, reason string) error {
 	return fmt.Errorf("cancel request %s: %w: it is %s", id, ErrRequestEnded, row.State)
 }
 
-// PlanError is a planning error that would occur again if the request were planned again on the same snapshot.
+// PlanError is a planning error that depends only on the request and the snapshot: planning again on the same
+// snapshot would fail in the same way.
 type PlanError struct{ Err error }
 
 // Error implements error.
@@ -158,7 +159,7 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 		return nil, err
 	}
 	if r.Plan.ReadsAt = e.cfg.Clock.Now(); ids.Time(row.RunID).After(r.Plan.ReadsAt) {
-		r.Plan.ReadsAt = ids.Time(row.RunID) // the clock on which the run's id is based is ahead
+		r.Plan.ReadsAt = ids.Time(row.RunID) // the clock that the run's id is based on is ahead of this one
 	}
 	built, err := Prepare(ctx, snap, r.Plan, now)
 	if err != nil {
@@ -174,9 +175,9 @@ func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *
 	}}, nil
 }
 
-// ErrOvertaken means that a run that was requested later has already materialized a partition of a planned run. The
-// output of the planned run would not become visible. If the planner refuses the request for this reason, the request
-// is planned again later. It then gets the id of a new run, which is greater than the id of the overtaking run.
+// ErrOvertaken means that another run, which was requested later, has already materialized a partition of a planned
+// run, so that the output of the planned run would not become visible. A request that is refused for this reason is
+// planned again later. It then has a new run id, which is greater than that of the other run.
 var ErrOvertaken = errors.New("a later run came first")
 
 // checkOvertaken returns an error if a run that is later than the given one has materialized a partition of the plan.

@@ -61,7 +61,7 @@ func TestI21LateTickReadsVisibleDays(t *testing.T) {
 	require.Equal(t, staleness.Fresh, statuses[0])
 }
 
-// The keys of a dimension may have more bytes than a selection in an event may have.
+// A selection that lists all keys of a dimension may exceed the limit in bytes for selections in an event.
 func TestSelectionOfManyKeysRuns(t *testing.T) {
 	w := newFixture(t, false)
 	a := asset("a")
@@ -96,8 +96,8 @@ func TestSelectionOfManyKeysRuns(t *testing.T) {
 	}
 }
 
-// A partition of a is materialized before its period begins. A run of b does not read this partition, so b must
-// become stale when the period begins. Only later runs of b read the partition.
+// A partition of a is materialized before its period begins. A run of b before that time does not read this
+// partition. So b must become stale when the period begins, because runs of b then read the partition.
 func TestI21PeriodThatBeginsLaterMakesReaderStale(t *testing.T) {
 	for _, mapping := range []space.Map{{}, {Op: space.Latest}} {
 		w := newFixture(t, false)
@@ -193,7 +193,7 @@ func tasksOf(w *fixture, run string) (keys []string) {
 }
 
 // While a request waits, a run that was requested later materializes the same partition. The output of the request's
-// run would not become visible. So the request is refused, and later gets another run with a greater id.
+// run would not become visible. So the request is refused. It is planned again later, with a greater run id.
 func TestRequestIsPlannedAgainIfOvertaken(t *testing.T) {
 	w := newFixture(t, false)
 	r := request(asset("a"))
@@ -227,7 +227,7 @@ func TestRequestIsPlannedAgainIfOvertaken(t *testing.T) {
 	require.Equal(t, second.RunID, w.state().Partitions.Get(state.Key2{A: "raw/a"}).RunID)
 }
 
-// A mistake in the selection of a request is permanent, also if the partitions are chosen by their status.
+// A request with a mistake in its selection is refused for good, even if it chooses partitions by their status.
 func TestPlanRequestRefusesWrongSelectionsForGood(t *testing.T) {
 	w := newFixture(t, false)
 	a := asset("a")

@@ -124,8 +124,8 @@ func replacedOutputs(ctx context.Context, snap *snapshot.Snapshot, parent string
 	return []string{fmt.Sprintf("the retry replaces %d newer outputs, such as %s, with the results of the code and inputs of run %s", count, first, parent)}, nil
 }
 
-// retriedAssets returns the parent's root assets. If the parent's row does not contain all of them, it returns the
-// assets that the retry executes.
+// retriedAssets returns the assets that the parent's request selected. If the parent's row does not list all of them,
+// it returns the assets that the retry executes.
 func retriedAssets(parent *state.Run, built *plan.Plan) (keys []string, err error) {
 	if parent.RootAssets != "" {
 		if err := json.Unmarshal([]byte(parent.RootAssets), &keys); err != nil {
@@ -185,18 +185,18 @@ func retryInputs(built *plan.Plan) []retryInput {
 const markerReads = 16
 
 // checkInputs returns an error if a retry reads an output that a person has hidden or that was deleted. A visible
-// output is never deleted, so checkInputs reads only the markers of other outputs. If a collector deletes an output
-// after this check, the task that reads the output fails with the same error code.
+// output is never deleted, so checkInputs reads the commit markers of the other outputs only. If an output is deleted
+// after this check, the task that reads it fails with the same error code.
 //
 // checkInputs also returns an error if another retry of the same chain has replaced an output that this retry reads.
-// Otherwise, the partitions that this retry materializes would seem to have read the later output, because a task can
-// read outputs of its own chain before they become visible to other runs.
+// Otherwise, the state would say that this retry has read the later output: tasks count as having read the newest
+// outputs of their own chain, even before these become visible to other runs.
 //
-// The plan of the retry records the returned state as the state on which the plan was made. This is usually the state
-// on which the parent was planned. If that state showed a later output than the one that the retry reads, checkInputs
-// returns an earlier state. This happens if the parent was requested before the run that made the later output, and
-// was planned after it. A rebuild from the bare ledger uses the time of the state instead of the fold sequence, so
-// checkInputs lowers both values.
+// The plan of the retry records the returned state as the one on which it was made. This is the state on which the
+// parent was planned, unless that state showed a later output than the one that the retry reads: then checkInputs
+// returns an earlier state. (The parent was requested before the run that made the later output, but planned after
+// that run.) A rebuild from the bare ledger uses the time of the state instead of the fold sequence, so checkInputs
+// lowers both values.
 func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan, parent *state.Run) (observed, error) {
 	on := observed{seq: parent.InputsSeq, at: parent.InputsAt}
 	inputs := retryInputs(built)

@@ -51,7 +51,7 @@ func (w *fixture) madeA(run string) *event.TaskFinished {
 	return made
 }
 
-// commit stores the commit marker of the output of a.
+// commit stores the commit marker of the reported output of asset a.
 func (w *fixture) commit(made *event.TaskFinished) {
 	w.t.Helper()
 	marker, err := json.Marshal(&contract.CommitMarker{
@@ -140,8 +140,8 @@ func testRetryOfOvertakenInput(t *testing.T, noFiles bool) {
 	require.NotEqual(t, visible.ReadIn(), reader.Root())
 }
 
-// planWithoutCheck starts the run of a request in the same way as a build that does not compare the run with later
-// runs.
+// planWithoutCheck starts the run of a request as an earlier version of Servo did: without a check whether later runs
+// have overtaken the run.
 func (w *fixture) planWithoutCheck(snap *snapshot.Snapshot, row *state.RunRequest, r engine.RunRequest, now time.Time) {
 	w.t.Helper()
 	built, err := engine.Prepare(w.t.Context(), snap, r.Plan, now)
@@ -191,7 +191,7 @@ func TestI21RetryRefusesInputReplacedInChain(t *testing.T) {
 	require.Equal(t, three.RunID, w.state().Partitions.Get(state.Key2{A: "raw/b"}).RunID)
 }
 
-// outdated returns an old snapshot until the first append.
+// outdated is a source of snapshots whose current snapshot is old. Only a wait after an append returns a newer one.
 type outdated struct {
 	engine.Snapshots
 

@@ -25,9 +25,9 @@ type RunRequest struct {
 	Roots []ids.AssetKey
 	// RunKey identifies the request for 30 days, so that a repeated request starts no second run; "": no key.
 	RunKey string
-	// Fingerprint identifies the request among requests with the same run key. If it is "", a hash of the plan
-	// identifies the request. If the request chooses partitions by their status, a hash of the request is used instead.
-	// With a fingerprint, a repeated request attaches to its run even if its plan would be different now.
+	// Fingerprint tells requests with the same run key apart. If it is "", a hash of the plan is used or, if the request
+	// chooses partitions by their status, a hash of the request. With a fingerprint, a repeated request attaches to its
+	// run even if its plan would be different now.
 	Fingerprint    string
 	Trigger        event.Trigger
 	MaxParallelism int32
@@ -69,7 +69,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 			return RunHandle{}, err
 		}
 	}
-	if r.Fingerprint != "" { // planning the request again may fail, because its inputs may be gone
+	if r.Fingerprint != "" { // do not plan again first: the inputs may be gone
 		if handle, found, err := triggered(ctx, snap, r.RunKey, r.Fingerprint, now); found || err != nil {
 			return handle, err
 		}
@@ -140,7 +140,7 @@ func atMost(texts []string) []string {
 	return texts
 }
 
-// selectionOf returns the selections of a plan as they are recorded in the event of its run.
+// selectionOf returns the selections of a plan in the form in which the trigger of its run records them: shortened.
 func selectionOf(built *plan.Plan) []string {
 	return atMost(shortened(built.Selected, event.MaxRef))
 }
@@ -218,7 +218,7 @@ func (e *Engine) storePlan(ctx context.Context, ref string, data []byte) error {
 	return fmt.Errorf("store plan: %w", err)
 }
 
-// outcome reads the folded state, and returns the run that a trigger has started or attached to.
+// outcome returns the run that a trigger started or attached to, according to a state in which the trigger is folded.
 func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.RunTriggered, group state.Key2) (RunHandle, error) {
 	made, err := snap.WithRun(ctx, p.RunID) // WithRun also finds a run that is closed already
 	if err != nil && !manifest.Damaged(err) {
@@ -289,7 +289,7 @@ func entryOutcome(snap *snapshot.Snapshot, group state.Key2) string {
 	return "ledger entry " + group.A + " is not folded"
 }
 
-// fingerprint returns a hash of the whole request. Two requests with the same run key and different
+// fingerprint returns a hash of the plan and the settings of a run. Two requests with the same run key and different
 // fingerprints conflict.
 func fingerprint(built *plan.Plan, p *event.RunTriggered) (string, error) {
 	tasks, err := built.Fingerprint()

@@ -23,8 +23,8 @@ type RunHour struct {
 	Runs map[string]int32 `json:"runs"` // by state
 }
 
-// CountRuns counts the runs that were requested in the hours before a time. The parameter most is the approximate
-// maximum number of closed runs that CountRuns examines, beginning with the newest.
+// CountRuns counts the runs that were requested in the hours before a time. It examines about most closed runs, the
+// newest first, and no more.
 func CountRuns(ctx context.Context, snap *snapshot.Snapshot, to time.Time, hours, most int) (RunCounts, error) {
 	from := to.Add(-time.Duration(hours) * time.Hour)
 	counts := RunCounts{Hours: make([]RunHour, hours), CountedFrom: event.At(from)}

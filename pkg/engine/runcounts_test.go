@@ -16,7 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The counts are those of all rows, live and closed. If the work is limited, they are complete from counted_from on.
+// The counts include all runs, live and closed. If the number of examined runs is limited, the counts are complete
+// from counted_from on.
 func TestCountRunsEqualsCountOfAllRows(t *testing.T) {
 	c := corpus.New(ids.Domain{Tenant: "acme", Workspace: "prod"}, corpus.Size{Assets: 10, Runs: 20_000, Partitions: 200, Tasks: 20}, 1, time.Date(2026, 1, 15, 12, 0, 0, 0, time.UTC))
 	dir := t.TempDir()

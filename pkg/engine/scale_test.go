@@ -37,7 +37,7 @@ var (
 	scaleDir       = flag.String("scale-dir", "", "empty folder for the state of TestPartitionsAtScale; \"\": a temporary one")
 )
 
-// scale is a domain with many partitions. Their rows were written through the actual tiers of files.
+// scale is a domain with many partitions. Their rows are in files, as the compactor writes them.
 type scale struct {
 	*foldtest.World
 	t        *testing.T
@@ -101,7 +101,8 @@ func newScale(t *testing.T, n int) *scale {
 
 type fixedClock struct{ now func() time.Time }
 
-// fill writes all rows, day by day. Each chunk of days becomes old before the next one is written.
+// fill writes all rows, day by day. After each chunk of days, it lets time pass, so that the rows of the chunk may
+// leave the live state.
 func (s *scale) fill() (rows int) {
 	version := int64(0)
 	chunks := max(40, s.rows/perChunk)
@@ -125,7 +126,7 @@ func (s *scale) fill() (rows int) {
 		}
 		s.publish()
 		s.Pass(3 * time.Hour)
-		s.fold() // the revision of this fold contains the new base, which omits the rows
+		s.fold() // this fold publishes the new base, which omits the rows
 	}
 	require.Positive(s.t, version)
 	s.settle()

@@ -37,7 +37,7 @@ type Schedule struct {
 	Calendar string     `json:"calendar,omitempty"`
 	Failures int32      `json:"failures,omitempty"`
 	// Active are the live runs of the schedule, and its requests that will become runs. Buffered is the number of ticks
-	// that are waiting for them.
+	// that wait until these have ended.
 	Active   []string `json:"active,omitempty"`
 	Buffered int      `json:"buffered,omitempty"`
 	// LastRun is the newest run. Started, Skipped and Dropped count the ticks of the schedule that ended in these ways.
@@ -178,7 +178,7 @@ func (e *Engine) CommandSchedule(ctx context.Context, p *event.AutomationCommand
 		return Schedule{}, fmt.Errorf("%s schedule %s: %w", p.Verb, p.Name, err)
 	}
 	if row.CommandID != "" {
-		e.cfg.IDs.Observe(row.CommandID) // the fold ignores a command whose id is less than this one
+		e.cfg.IDs.Observe(row.CommandID) // the fold ignores a command whose id is lower than this id
 	}
 	p.CommandID, p.Target = e.cfg.IDs.New(), event.TargetSchedule
 	e.condition(p)
@@ -210,7 +210,7 @@ func groupRow(snap *snapshot.Snapshot, group state.Key2) *state.Entry {
 	return snap.State.Entries.Get(group)
 }
 
-// ScheduleBackfill counts the instants of a past interval for which a schedule was backfilled.
+// ScheduleBackfill is the result of a backfill of a schedule. It counts the instants in the given interval.
 type ScheduleBackfill struct {
 	// Ticks is the number of ticks that were created. LeftOut is the number of instants whose tick already has a run.
 	Ticks   int `json:"ticks"`
@@ -282,7 +282,7 @@ func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to tim
 	return b, err
 }
 
-// The method nothing returns the reason why no tick was created.
+// nothing says why a backfill created no tick.
 func (b *ScheduleBackfill) nothing() string {
 	if b.LeftOut == 0 && b.Later > 0 {
 		return fmt.Sprintf("the interval begins after the newest tick, %s: the schedule itself ticks for these instants", b.Newest)

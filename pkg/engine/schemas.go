@@ -23,8 +23,8 @@ const maxSchemaChanges = 20
 
 // SchemaChanges compares the columns of the partitions that a run materialized with the columns of the other
 // partitions of the same asset. It describes the differences, and names the queries of the run that read partitions
-// with different columns. It ignores outputs with an unknown schema. If declared is not nil, it also ignores
-// partitions for which declared returns false. SchemaChanges fails if the plan cannot be read.
+// with different columns. It ignores outputs with an unknown schema. If declared is not nil, it also ignores the
+// partitions for which declared returns false. It returns an error if the plan cannot be read.
 func SchemaChanges(
 	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, run *state.Run, declared func(*state.Partition) bool,
 ) ([]string, error) {
@@ -102,12 +102,12 @@ func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition
 // schemaChange is a difference between the schemas of two partitions of an asset.
 type schemaChange struct {
 	now, other *state.Partition // a chosen partition, and one with a different schema
-	alike      int              // how many chosen partitions have the schema of the one in the field now
+	alike      int              // how many chosen partitions have the same schema as now
 }
 
 // schemaChanges describes how the schemas of the chosen partitions differ from the schemas of the other partitions of
-// the asset. It compares each schema of a chosen partition with the newest partition that has a different schema. It
-// compares each pair of schemas only once. The schemas of all rows must be known.
+// the asset. For each schema of a chosen partition, it chooses the newest partition that has a different schema. It
+// returns each pair of schemas only once. The schemas of all rows must be known.
 func schemaChanges(rows []*state.Partition, chosen func(*state.Partition) bool) (changes []schemaChange) {
 	rows = slices.SortedFunc(slices.Values(rows), func(a, b *state.Partition) int { return view.ByAge(b, a) }) // the newest first
 	if len(rows) == 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// stored is a state whose partitions have commit markers.
+// stored is a state, and a store with the commit markers of its partitions.
 type stored struct {
 	t     *testing.T
 	store blob.Store

@@ -34,7 +34,7 @@ const (
 	giveUp = 2 * time.Minute
 )
 
-// errNotFolded says what to check if appended events are not folded.
+// errNotFolded means that no service has folded the appended events in time. It says what to check.
 var errNotFolded = errors.New("no service has folded it after " + giveUp.String() +
 	"; check that servo-compactor runs, that notifications of the bucket reach it, and that servo-sweeper is called once a minute. The appended events stay in the ledger, and are folded when the services work again")
 
@@ -58,7 +58,7 @@ func (s Services) Compact(ctx context.Context, r compactor.Request) (compactor.R
 	return result, err
 }
 
-// wait waits until the entries are folded. waited reports that the entries were not folded within atMost.
+// wait waits until the entries are folded. waited is true if they were not folded within atMost.
 func (s Services) wait(ctx context.Context, r compactor.Request, atMost time.Duration) (result compactor.Result, waited bool, err error) {
 	waiting, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()

@@ -49,8 +49,8 @@ func oneTask() engine.RunRequest {
 	}
 }
 
-// In an idle domain, the notification of an entry may be lost. An earlier build then found the entry only in a full
-// sweep, which runs once a day.
+// The notification of an entry may be lost while the domain has no wakeup. The next sweep must find the entry. An
+// earlier version of Servo found it only in the full sweep, which runs once a day.
 func TestServicesFindRunByNextSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newUnnotifiedFixture(t, true)

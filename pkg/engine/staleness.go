@@ -43,7 +43,7 @@ func Staleness(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset
 	return Evaluate(ctx, snap, g, now), nil
 }
 
-// Evaluate does the work of [Staleness] for assets whose graph is known.
+// Evaluate is like [Staleness], for callers that already have the graph of the assets.
 func Evaluate(ctx context.Context, snap *snapshot.Snapshot, g *plan.Graph, now time.Time) *staleness.Evaluation {
 	return staleness.New(g, staleness.Data{
 		Rows: func(asset ids.AssetKey) iter.Seq2[*state.Partition, error] {
@@ -140,8 +140,8 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 	return warnings, err
 }
 
-// restrictTo limits an evaluation to the partitions of the root assets that a request selects. It keeps those
-// partitions of the other selected assets that the root partitions read.
+// restrictTo limits an evaluation to the partitions of the root assets that a request selects. Of the other selected
+// assets, it keeps the partitions that these root partitions read.
 func restrictTo(e *staleness.Evaluation, snap *snapshot.Snapshot, r *RunRequest, selected map[ids.AssetKey]bool, now time.Time) error {
 	if len(r.Plan.Partitions) == 0 {
 		return nil

@@ -77,8 +77,8 @@ type statusChooser struct {
 	failed     map[ids.AssetKey][]string
 }
 
-// choose returns the partitions of an asset that at least one selection selects, sorted. If the request names the
-// asset (named), every selection must fit the dimensions of the asset.
+// choose returns the partitions of an asset that match at least one of the selections, sorted. If named is true, the
+// request names the asset, and every selection must fit the dimensions of the asset.
 func (c *statusChooser) choose(a *plan.Asset, named bool) ([]string, error) {
 	chosen := map[string]bool{}
 	for _, s := range c.selections {

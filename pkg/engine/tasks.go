@@ -14,9 +14,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// FindTask returns the task that a name denotes in a run. It returns the first of these tasks that exists: the task
-// with this key; the task that materializes the named partition together with others; the only task of the asset with
-// this key; the only task whose key contains the name.
+// FindTask returns the task of a run with a name. The name can be, in this order of precedence: the key of the task;
+// the key of one of the partitions of its batch; the key of its asset, if the asset has only one task; a part of the
+// task's key, if no other key contains it.
 func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 	found, keys := matching(s, runID, name)
 	switch {
@@ -35,8 +35,8 @@ func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 // maxOlderRuns is the maximum number of older runs that are searched for a task.
 const maxOlderRuns = 100
 
-// FindTaskAnywhere returns a task of a run and a state with the rows of that run. Without a run, it searches the
-// newest run that has the task.
+// FindTaskAnywhere returns a task of a run and a state with the rows of that run. If runID is "", it takes the newest
+// run that has such a task.
 func FindTaskAnywhere(ctx context.Context, snap *snapshot.Snapshot, runID, name string) (*state.State, *state.Task, error) {
 	s, run, err := FindRun(ctx, snap, runID)
 	if err != nil {
@@ -72,9 +72,9 @@ func FindTaskAnywhere(ctx context.Context, snap *snapshot.Snapshot, runID, name 
 	return nil, nil, err
 }
 
-// matching returns the tasks of a run whose keys match name: a task's key or its readable form, the key of one
-// partition of a batch, an asset's key, or a part of a task's key. In the last two cases, and if no task matches, it
-// also returns the keys of all tasks of the run.
+// matching returns the tasks of a run that match a name: the key of a task, also in its readable form; the key of one
+// partition of a batch; the key of an asset; or a part of a task's key. It also returns the keys of all tasks of the
+// run, unless the name is the key of a task or of a partition of a batch.
 func matching(s *state.State, runID, name string) (found []*state.Task, keys []string) {
 	name = ids.StoredKey(name)
 	if t := s.Tasks.Get(state.Key2{A: runID, B: name}); t != nil {

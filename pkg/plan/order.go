@@ -138,7 +138,7 @@ func (b *builder) warnOfExternal() {
 	}
 }
 
-// warn adds a warning to the plan, up to maxErrors.
+// warn adds a warning to the plan, unless the plan already has maxErrors warnings.
 func (b *builder) warn(format string, args ...any) {
 	if b.warnings++; b.warnings <= maxErrors {
 		b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf(format, args...))

@@ -36,11 +36,11 @@ type Dep struct {
 	Map space.Map `json:"map"`
 	// Requires is [RequiresComplete] or [RequiresAvailable]. "": the setting of the asset applies.
 	Requires string `json:"requires,omitempty"`
-	// RequireQuality means that no degraded output may be read.
+	// RequireQuality means that the asset must not read degraded outputs of the dependency.
 	RequireQuality bool `json:"require_quality,omitempty"`
 }
 
-// dep returns how an asset reads a dependency.
+// dep returns the declared settings of a dependency.
 func (a *Asset) dep(key ids.AssetKey) Dep {
 	for _, d := range a.Reads {
 		if d.Asset == key {
@@ -73,7 +73,7 @@ type Readers struct {
 	known    map[[2]ids.AssetKey]*space.Reader
 }
 
-// Readers returns a [Readers] for the assets of the graph, at the time of the calendar c.
+// Readers returns a [Readers] for the assets of the graph. c determines which periods have begun.
 func (g *Graph) Readers(c Calendar) *Readers {
 	return &Readers{graph: g, calendar: c, known: map[[2]ids.AssetKey]*space.Reader{}}
 }
@@ -105,7 +105,8 @@ func (r *Readers) Of(reader, upstream ids.AssetKey) (*space.Reader, error) {
 	return found, nil
 }
 
-// Reads returns which partitions of upstream a partition of reader reads. Planning and staleness share this definition.
+// Reads returns which partitions of the asset upstream a partition of the asset reader reads. The planner and the
+// evaluation of staleness both use it.
 func (r *Readers) Reads(reader, upstream ids.AssetKey, partitionKey string) (space.Image, error) {
 	edge, err := r.Of(reader, upstream)
 	if err != nil {
@@ -114,7 +115,7 @@ func (r *Readers) Reads(reader, upstream ids.AssetKey, partitionKey string) (spa
 	return edge.Image(partitionKey)
 }
 
-// Period is the half-open interval of time of a partition.
+// Period is the time interval of a partition, without its end.
 type Period struct {
 	Start time.Time `json:"start"`
 	End   time.Time `json:"end"`
@@ -133,8 +134,8 @@ func period(c Calendar, s *space.Space, partition ids.Partition) (*Period, error
 	return &Period{Start: start.UTC(), End: end.UTC()}, nil
 }
 
-// SQLLiteral returns the text of a partition's value that SQL can cast to the type of its dimension: for a month or a
-// year its first day, and for an hour its start in UTC.
+// SQLLiteral converts a value of a partition key to a text that SQL can cast to the type of the dimension: a month or
+// a year to its first day, and an hour to its start in UTC.
 func SQLLiteral(sqlType, value string) string {
 	switch {
 	case sqlType == "DATE" && len(value) == len("2006"):

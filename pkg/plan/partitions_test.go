@@ -160,8 +160,8 @@ func TestBuildReadsWindowAndLatest(t *testing.T) {
 	require.Equal(t, []string{day("2012-01-01"), day("2012-01-02")}, image.Keys)
 }
 
-// The newest period of an upstream asset with a time dimension and a second dimension may lack a partition for a
-// value of the second one.
+// An upstream asset has partitions by day and region. A reader of its newest day must be warned if a region of that
+// day is missing.
 func TestBuildReportsIncompleteLatestPeriod(t *testing.T) {
 	up := asset("a/up")
 	up.Partitions = space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01", End: "2025-01-05"},
@@ -187,8 +187,8 @@ func TestBuildReportsIncompleteLatestPeriod(t *testing.T) {
 	require.EqualValues(t, []any{2, 1}, []any{p.Incomplete[0].Expected, p.Incomplete[0].Read})
 }
 
-// Each partition of clean/rolling reads its own day and the day before. So the partition of the next day, which has
-// not begun, would also read the selected day. The run must not contain it.
+// Each partition of clean/rolling reads its own day and the day before. So the partition of the next day also reads
+// the selected day. But the next day has not begun, so the run must not contain its partition.
 func TestBuildChoosesNoReadersThatHaveNotBegun(t *testing.T) {
 	days := daily("clean/days", "2025-03-01", "", "raw/hours")
 	days.Partitions.Dimensions[0].Timezone = "Europe/Paris"

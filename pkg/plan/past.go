@@ -66,7 +66,7 @@ func (b *builder) setSchema(a *Asset) {
 	b.plan.Schemas[a.Key.String()] = Schema{Hash: newest.Schema, URI: newest.URI}
 }
 
-// known returns 1 for an output whose columns are known, and 0 for other outputs.
+// known returns 1 if the columns of an output are known, and 0 otherwise. It serves to compare outputs.
 func known(in Input) int {
 	if in.Schema == "" {
 		return 0

@@ -43,7 +43,8 @@ type Request struct {
 	Data []string
 	// Assets lists all assets of the project, in any order.
 	Assets []Asset
-	// Graph is the graph of Assets. It may be nil; a caller that plans many requests of the same assets sets it.
+	// Graph is the graph of Assets. It may be nil. A caller that plans many requests for the same assets sets it to save
+	// time.
 	Graph *Graph
 	// Select lists the assets that the user has named. Matched lists the assets that only a pattern or a
 	// tag selects. If All is set, every asset is selected instead.
@@ -52,9 +53,9 @@ type Request struct {
 	// Upstream adds everything that the selected assets depend on, directly or indirectly.
 	Upstream bool
 	// Partitions selects partitions of the partitioned assets. An asset in Select must have every selected dimension
-	// and value; for other assets, selections that do not fit are ignored. If no selection restricts the time of an
-	// asset that is not in Select, its partitions follow from those of the other assets. They are the partitions that
-	// other selected partitions read. If there are none, they are the partitions that read selected partitions.
+	// and value; for other assets, selections that do not fit are ignored. An asset that is not in Select, and whose
+	// time no selection restricts, gets the partitions that selected partitions of other assets read or, if there are
+	// none, the partitions that read such selected partitions.
 	Partitions []Selection
 	// If Only is set, it replaces Partitions: it maps each selected asset to the partitions to materialize, sorted.
 	Only map[ids.AssetKey][]string
@@ -71,8 +72,8 @@ type Request struct {
 	Pool     string
 	// AllowFuture lets Partitions contain periods that have not begun.
 	AllowFuture bool
-	// ReadsAt is the time of planning: see [space.Calendar.ReadsAt]. It is needed only if it differs from the time of
-	// the request, Calendar.Now.
+	// ReadsAt is the time of planning, if it is later than Calendar.Now, the time of the request: see
+	// [space.Calendar.ReadsAt].
 	ReadsAt time.Time
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
 	// MaterializationID and URI for each partition, in any order. If Materialized is nil, there are none.
@@ -160,7 +161,7 @@ func newBuilder(r Request, most int) (*builder, error) {
 	}, nil
 }
 
-// Choice contains the partitions that a request selects.
+// Choice is the result of [Choose]: the partitions that a request selects.
 type Choice struct {
 	Partitions map[ids.AssetKey][]string
 	// Selected are the selections. Relative selections, such as latest, are replaced by the dates that they mean.
@@ -168,8 +169,8 @@ type Choice struct {
 	Warnings []string
 }
 
-// Choose returns the partitions that a request selects, without planning tasks. It returns an error if their number
-// exceeds the parameter most.
+// Choose returns the partitions that a request selects, without planning tasks. It returns an error if the request
+// selects more than most partitions.
 func Choose(r Request, most int) (*Choice, error) {
 	b, err := newBuilder(r, most)
 	if err != nil {
@@ -220,9 +221,10 @@ type node struct {
 	tasks []string
 	// at maps a partition key to its position in keys.
 	at map[string]int
-	// batches are the partitions of each task; nil: each partition has its own task.
+	// batches lists the partitions of each task, if the asset has a batch; nil: each partition has its own task.
 	batches [][]string
-	// shared means that Plan.Groups lists the partitions once for all readers.
+	// shared means that the asset's partitions are listed only once, in Plan.Groups, for all tasks that read all of
+	// them.
 	shared bool
 	// group means that the asset has a group node for its tasks.
 	group bool
@@ -242,10 +244,11 @@ type builder struct {
 	chosen map[ids.AssetKey]bool
 	within []ids.AssetKey
 	gaps   map[ids.AssetKey]*gap
-	// omitted are the partitions that are selected and left out. An asset with problems has an entry without partitions.
+	// omitted are selected partitions that the run leaves out, by asset. An asset with problems is also a key, without
+	// partitions.
 	omitted map[ids.AssetKey]map[string]bool
 	earlier map[ids.AssetKey]map[string]Input
-	// expected are the expected partitions of assets whose partitions other assets read in full.
+	// expected caches the expected partitions of those assets of which another asset reads all partitions.
 	expected map[ids.AssetKey][]string
 	readers  *Readers
 	plan     *Plan
@@ -266,7 +269,8 @@ func joinSome(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// named returns the assets that the request selects by name.
+// named returns the assets that the request names, and checks that they exist. If the request selects all assets, it
+// returns nil.
 func (b *builder) named() ([]ids.AssetKey, error) {
 	if b.request.All {
 		return nil, nil
@@ -350,7 +354,7 @@ func taskDef(a *Asset, taskKey, partitionKey string) event.TaskDef {
 		def.RetryUserErrors = a.Retries.UserErrors
 		def.RetryOn = a.Retries.On
 	}
-	// Never applies even if max_attempts is 1, because losses to infrastructure grant further attempts.
+	// Set RetryNever even if max_attempts is 1: a task gets further attempts after losses to infrastructure.
 	def.RetryNever = a.Retries.Never
 	return def
 }

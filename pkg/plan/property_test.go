@@ -77,8 +77,8 @@ func TestTasksAreInTopologicalOrder(t *testing.T) {
 	})
 }
 
-// TestTasksWaitForTheirInputs expands groups. It checks that the tasks that a task waits for, and the inputs that it
-// reads, are those of the partition mappings.
+// TestTasksWaitForTheirInputs checks that each task waits for, and reads, exactly the partitions that the mappings
+// determine. It replaces each group by its members.
 func TestTasksWaitForTheirInputs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, assets := drawPlan(t)

@@ -16,9 +16,9 @@ func sortInputs(items []Input) {
 
 // Retry plans a run that repeats the given tasks of an earlier run and all tasks that depend on them. A dependent task
 // must run again: either it read the output of a repeated task, or its trigger rule let it run on incomplete inputs.
-// Outputs of tasks that are not repeated become inputs from an earlier run. The parameter outputs contains their
-// materializations, by task key. The new plan keeps the group nodes that its tasks need. A task that depends on a
-// repeated task only through an order node is not repeated, because it reads nothing of that task.
+// Outputs of tasks that are not repeated become inputs from an earlier run; outputs maps the keys of these tasks to
+// their materializations. The new plan keeps the group nodes that its tasks need. A task that depends on a repeated
+// task only through an order node is not repeated, because it reads nothing of that task.
 func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, error) {
 	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}, order: map[string]bool{}, dropped: map[string]bool{}}
 	known := make(map[string]bool, len(parent.Tasks))
@@ -65,12 +65,12 @@ type retry struct {
 	order   map[string]bool // the order nodes among them
 	plan    *Plan
 	errs    []error
-	// dropped are the tasks that the retry cannot repeat. They require quality of an output that is degraded, or they
-	// depend on a dropped task, directly or through a group node. Such a group node is dropped, too.
+	// dropped are the tasks that the retry cannot repeat. They would read a degraded output that they must not read, or
+	// they depend on a dropped task, directly or through a group node. Such a group node is dropped, too.
 	dropped map[string]bool
 }
 
-// reads calls yield for the inputs of a task of the parent.
+// reads calls yield for each input of a task of the parent plan.
 func (r *retry) reads(t *Task, yield func(asset string, in Input)) {
 	for asset, set := range t.Inputs {
 		for _, in := range set.Items {
@@ -82,11 +82,11 @@ func (r *retry) reads(t *Task, yield func(asset string, in Input)) {
 	}
 }
 
-// drop reports and records whether the retry cannot repeat a task. Such a task requires quality of an output that is
-// degraded, or it depends on a dropped task. A trigger rule that tolerates failures does not help, because the fold
-// would not learn that the task ran without the dropped upstream. The fold would count the output of the task as
-// fresh, although the task has not read the older output of the upstream, which may be visible. Before drop is called
-// for a task, add must have been called for the upstreams of the task.
+// drop reports and records whether the retry cannot repeat a task. Such a task would read a degraded output that it
+// must not read, or it depends on a dropped task. The latter is true even if the trigger rule tolerates failures: an
+// older output of the dropped upstream may be visible, and the fold would count the task's output as fresh although
+// the task has not read it. Before drop is called for a task, add must have been called for the upstreams of the
+// task.
 func (r *retry) drop(t *Task) bool {
 	if !r.repeat[t.TaskKey] {
 		return false
@@ -112,7 +112,7 @@ func (r *retry) lacks(t *Task) bool {
 	return slices.ContainsFunc(t.DependsOn, func(dep string) bool { return r.dropped[dep] })
 }
 
-// stays reports whether a task of the parent has already been added to the new plan.
+// stays reports whether a task of the parent plan is repeated, or is a group node of the new plan.
 func (r *retry) stays(key string) bool { return r.repeat[key] || r.groups[key] }
 
 func (r *retry) add(old *Task) {
@@ -172,8 +172,8 @@ func (r *retry) addShared(reader, group string) {
 	r.plan.Groups[group] = r.resolve(reader, r.parent.Groups[group])
 }
 
-// resolve finds the inputs that come from tasks which the retry does not repeat. It replaces each of them with the
-// output of its task in the earlier run.
+// resolve replaces each input from a task that the retry does not repeat with the output of this task in the earlier
+// run.
 func (r *retry) resolve(reader string, items []Input) []Input {
 	if items == nil {
 		return nil

@@ -78,7 +78,7 @@ func ParseSecret(reference string) (Secret, error) {
 	return s, nil
 }
 
-// secretVariables returns the worker variables that hold secrets of the assets, sorted.
+// secretVariables returns the names of the worker's environment variables that contain secrets of the assets, sorted.
 func secretVariables(assets []Asset) []string {
 	var names []string
 	for i := range assets {
@@ -88,7 +88,8 @@ func secretVariables(assets []Asset) []string {
 	return slices.Compact(names)
 }
 
-// SecretVariables returns the worker variables that hold the asset's secrets, in any order.
+// SecretVariables returns the names of the worker's environment variables that contain secrets of the asset, in any
+// order.
 func (w *Work) SecretVariables() []string {
 	var names []string
 	references := slices.Collect(maps.Values(w.Secrets))
@@ -113,8 +114,8 @@ func ValidVariable(name string) bool {
 	return variableName.MatchString(name) && !strings.HasPrefix(name, reservedPrefix)
 }
 
-// WorkersOwn reports whether an environment variable is only for the worker. Commands must not inherit such a
-// variable. Such variables contain Servo's own settings, or the credentials of its trace collector.
+// WorkersOwn reports whether an environment variable is only for the worker: it contains a setting of Servo, or
+// credentials for its trace collector. Commands must not inherit such a variable.
 func WorkersOwn(name string) bool {
 	switch name {
 	case "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS":

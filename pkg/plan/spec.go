@@ -29,8 +29,8 @@ type Plan struct {
 	// holds, and folders outside of Root, for which [ValidSourcePath] holds. If it lists no data folder, the data folder
 	// is "data".
 	Data []string `json:"data,omitempty"`
-	// SecretVariables are the worker variables that hold secrets of any asset of the project.
-	// No command inherits them.
+	// SecretVariables are the worker's environment variables that contain secrets of assets of the project. No command
+	// inherits them.
 	SecretVariables []string `json:"secret_variables,omitempty"`
 	// Assets holds the work of the tasks, by asset key.
 	Assets map[string]Work `json:"assets"`
@@ -40,8 +40,8 @@ type Plan struct {
 	// members of the run's group node with this key, if there is one, and materializations of earlier
 	// runs.
 	Groups map[string][]Input `json:"groups,omitempty"`
-	// PartitionColumns are the columns that assets have in addition to the columns of their files: the dimensions of
-	// their partitions, by asset key. An asset without an entry has no such columns.
+	// PartitionColumns maps an asset key to the columns that readers of the asset get in addition to those of its files:
+	// the dimensions of its partitions. An asset without an entry has no such columns.
 	PartitionColumns map[string][]space.Column `json:"partition_columns,omitempty"`
 	// NoMerge are the upstream assets with merge: false. Readers read each of their files, and make no merged copies.
 	NoMerge []string `json:"no_merge,omitempty"`
@@ -137,23 +137,23 @@ type Work struct {
 	// Secrets maps environment variables of Command to references for [ParseSecret]. The worker
 	// fetches the values; a plan never contains them.
 	Secrets map[string]string `json:"secrets,omitempty"`
-	// Checks decide whether the output is published. Samples is how many failing rows of each check are kept.
+	// Checks decide whether the output is published. Samples is how many failing rows of each check the worker keeps.
 	Checks  []quality.Check `json:"checks,omitempty"`
 	Samples int             `json:"samples,omitempty"`
 	// Quarantine says how long an output that a check has blocked waits for a decision. Nil: such an output is deleted.
 	Quarantine *event.Quarantine `json:"quarantine,omitempty"`
 	// SchemaDrift is the severity, in lower case, of the check that compares the columns with the columns of the newest
-	// output. "off": there is no such check. "": the report of the run describes a difference, but no check fails.
+	// output. "off": there is no such check. "": the report of the run describes differences, but there is no check.
 	SchemaDrift string `json:"schema_drift,omitempty"`
 	// Resources are the resources of one task; nil: the worker's default share.
 	Resources *Resources `json:"resources,omitempty"`
-	// Batch means that a task may materialize several partitions. Its query gets the partitions as lists, and returns
-	// the dimensions as columns of the result.
+	// Batch means that a task may materialize several partitions. Its query gets lists of partition values, and must
+	// return the dimensions as columns.
 	Batch bool `json:"batch,omitempty"`
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
-	// Files are the files of the project that are part of the code. Each has a text that represents it in the code
-	// fingerprint: see [Text.Files]. Files is set only in the Work of a plan.
+	// Files maps the paths of the project's files that are part of the code to what the code fingerprint contains for
+	// them: see [Text.Files]. It is set only in the Work of a plan.
 	Files map[string]string `json:"files,omitempty"`
 	// Vars are the project's variables that the query or the command reads, by name.
 	Vars map[string]Var `json:"vars,omitempty"`
@@ -208,8 +208,8 @@ type Task struct {
 	// Nil: there was none, or the asset has no checks.
 	PreviousRows *int64 `json:"previous_rows,omitempty"`
 	// Past contains, for each check of the kind anomaly, the earlier values with which the check compares the new value,
-	// the newest last. Season is the day of the week of the partition. Some checks compare only values of the same day
-	// of the week.
+	// the newest last. Season is the partition's day of the week, for checks that compare only values of the same day of
+	// the week.
 	Past   map[string][]int64 `json:"past,omitempty"`
 	Season string             `json:"season,omitempty"`
 	// Checked is the output that a task of the kind check examines; nil if the asset has no files.
@@ -236,7 +236,7 @@ type Input struct {
 	// do not store these two fields.
 	Rows     int64 `json:"-"`
 	Degraded bool  `json:"-"`
-	// Schema is the hash of the columns of that output. Version grows with each output of the asset.
+	// Schema is the hash of the columns of that output. Version is greater for each later output of the asset.
 	Schema  string `json:"-"`
 	Version int64  `json:"-"`
 }
@@ -250,13 +250,14 @@ type Asset struct {
 	Deps        []ids.AssetKey // sorted, without duplicates
 	// CheckDeps are the assets in Deps that only checks read.
 	CheckDeps []ids.AssetKey
-	// Requires is [RequiresComplete] or [RequiresAvailable] for all of Deps; "": complete.
+	// Requires is [RequiresComplete] or [RequiresAvailable], and applies to those dependencies that set neither; "":
+	// RequiresComplete.
 	Requires string
-	// Reads contains the declared settings with which the asset reads some of the dependencies in Deps.
+	// Reads contains the settings of those dependencies for which the asset declares settings.
 	Reads      []Dep
 	Work       Work
 	Partitions *space.Space // nil: unpartitioned
-	// Batch is how many partitions a task may materialize at most, if Work.Batch is set.
+	// Batch is the maximum number of partitions of a task, if Work.Batch is set.
 	Batch int `json:"batch,omitempty"`
 	// NoPartitionColumns means that readers do not get the dimensions as columns.
 	NoPartitionColumns bool `json:"no_partition_columns,omitempty"`

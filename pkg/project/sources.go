@@ -346,7 +346,7 @@ var (
 	ownDatabases = []string{"information_schema", "main", "memory", "pg_catalog", "system", "temp"}
 )
 
-// usesField is the field uses of queries.
+// usesField is the field "uses", which queries have.
 var usesField = other("uses", shape{
 	Type: "array", Items: &shape{Enum: plan.Extensions}, MaxItems: len(plan.Extensions) + len(plan.Later),
 	Description: "The extensions of DuckDB that the query uses: excel for files in the data folders, and httpfs and sqlite for the data that `sources` of " +
@@ -370,7 +370,7 @@ var usesField = other("uses", shape{
 	f.setExternal(a)
 })
 
-// setExternal copies settings to an asset: the settings of the extensions that the asset uses.
+// setExternal copies the settings of the extensions that an asset uses to the asset.
 func (f yamlFile) setExternal(a *declared) {
 	settings := f.external
 	if settings == nil {
@@ -407,8 +407,8 @@ func (l *loader) attachedTable(a *declared, ref Ref) bool {
 	return true
 }
 
-// checkAttached reports databases with the name of a namespace. Otherwise, crm.orders could be a table of the
-// database crm, or an asset in the namespace crm.
+// checkAttached reports attached databases that have the name of a namespace: crm.orders could mean a table of the
+// database crm or an asset in the namespace crm.
 func (l *loader) checkAttached() {
 	if l.external == nil {
 		return

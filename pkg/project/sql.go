@@ -17,8 +17,8 @@ import (
 var (
 	headerStart = regexp.MustCompile(`^((?:\s|--[^\n]*\n)*/\*[ \t]*servo)(?:\s|\*/)`)
 	headerLate  = regexp.MustCompile(`/\*[ \t]*servo\s`)
-	// headerMisspelt matches a first comment that was probably meant as a header, such as "/* servo:". Without an error,
-	// the fields in it would be ignored.
+	// headerMisspelt matches a first comment that was probably meant as a header, such as "/* servo:". Such a comment is
+	// an error: as an ordinary comment, its fields would be ignored.
 	headerMisspelt = regexp.MustCompile(`(?i)^(?:\s|--[^\n]*\n)*(/\*[\s*!]*servo\b[ \t]*:?)(?:[ \t]*\n|[ \t]+[a-z_]+:)`)
 )
 
@@ -132,8 +132,8 @@ func (l *loader) parseBatch(ctx context.Context, batch []*declared) error {
 	return nil
 }
 
-// addRefs adds dependencies to an asset: the tables that its query reads. An asset with an invalid query stays in the
-// project, so that no problem is reported for its readers.
+// addRefs adds the tables that an asset's query reads to the dependencies of the asset. An asset with an invalid
+// query stays in the project, so that its readers do not cause further problems.
 func (l *loader) addRefs(a *declared, p Parsed) {
 	if p.Bad != nil {
 		l.report(a.queryPlace(p.Bad.Offset), "", "%s", p.Bad.Message)

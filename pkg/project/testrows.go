@@ -171,7 +171,7 @@ func testScalar(n *yaml.Node) testcase.Value {
 	case "!!int":
 		return testcase.Value{Kind: testcase.Integer, Text: integerText(n)}
 	case "!!float":
-		if wholeNumber.MatchString(n.Value) { // this is an integer of more than 64 bits
+		if wholeNumber.MatchString(n.Value) { // an integer of more than 64 bits
 			return testcase.Value{Kind: testcase.Integer, Text: integerText(n)}
 		}
 		var x float64
@@ -322,7 +322,8 @@ func (f yamlFile) expectedChecks(n *yaml.Node, e *testcase.Expect) {
 	}
 }
 
-// readChecks reports expected checks that the asset does not have, or that a unit test cannot execute.
+// readChecks completes the expected checks, and reports those that the asset does not have or that a unit test cannot
+// execute.
 func (d *testDeclaration) readChecks(f yamlFile) {
 	var names []string
 	for i := range d.asset.Work.Checks {
@@ -372,7 +373,7 @@ func (f yamlFile) expectedRows(n *yaml.Node, e *testcase.Expect) {
 	}
 }
 
-// lacking returns the first column that row "of" has and row "in" lacks, or "".
+// lacking returns the first column of the row of that the row in lacks, or "".
 func lacking(of, in *testcase.Row) string {
 	for i := range of.Cells {
 		if in.Cell(of.Cells[i].Name) == nil {

@@ -76,7 +76,7 @@ func (f yamlFile) integer(n *yaml.Node, what string, least, most int64) (int64, 
 	return i, true
 }
 
-// int32 reads a whole number and stores it in the parameter to.
+// int32 reads a whole number from least to most into *to.
 func (f yamlFile) int32(n *yaml.Node, what string, least, most int32, to *int32) {
 	if i, ok := f.integer(n, what, int64(least), int64(most)); ok {
 		*to = int32(i)
@@ -128,7 +128,7 @@ func (f yamlFile) duration(n *yaml.Node, what string, unit, least, most time.Dur
 	return d, true
 }
 
-// days reads a duration in hours or days, such as "12h" or "30d", and stores it in the parameter to.
+// days reads a duration in hours or days, such as "12h" or "30d", and stores it in *to.
 func (f yamlFile) days(n *yaml.Node, what string, to *time.Duration) {
 	const day, most = 24 * time.Hour, 36_500
 	if days, ok := strings.CutSuffix(n.Value, "d"); ok && n.Kind == yaml.ScalarNode {
@@ -145,7 +145,7 @@ func (f yamlFile) days(n *yaml.Node, what string, to *time.Duration) {
 	}
 }
 
-// seconds reads a timeout and stores it, in seconds, in the parameter to.
+// seconds reads a timeout and stores it, in seconds, in *to.
 func (f yamlFile) seconds(n *yaml.Node, what string, to *int32) {
 	const week = 7 * 24 * time.Hour // the URLs of callbacks are valid for a week
 	if d, ok := f.duration(n, what, time.Second, time.Second, week); ok {
@@ -153,7 +153,7 @@ func (f yamlFile) seconds(n *yaml.Node, what string, to *int32) {
 	}
 }
 
-// millis reads a delay and stores it, in milliseconds, in the parameter to.
+// millis reads a delay and stores it, in milliseconds, in *to.
 func (f yamlFile) millis(n *yaml.Node, what string, least time.Duration, to *int64) {
 	const day = 24 * time.Hour
 	if d, ok := f.duration(n, what, time.Millisecond, least, day); ok {

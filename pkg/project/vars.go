@@ -112,8 +112,8 @@ func (l *loader) readVars(a *declared, names []Variable, at func(offset int) pla
 	}
 }
 
-// ownVariable reports a name that is not among the variables that a task of the asset sets. In DuckDB, an unknown
-// variable is NULL, and does not cause an error.
+// ownVariable reports a variable that the tasks of the asset do not set. DuckDB would not report it: the value of an
+// unknown variable is NULL.
 func (l *loader) ownVariable(a *declared, name string, at place) {
 	known := []string{"servo_root"}
 	if a.Partitions != nil {
@@ -159,8 +159,8 @@ func (l *loader) useVar(at place, name string, w *plan.Work) {
 	w.Vars[name] = v
 }
 
-// Override replaces the values of variables in the project and its assets. The new values are texts, which must have
-// the types of the declared values. Override returns a copy of the project with new assets, and does not change p.
+// Override replaces the values of variables in the project and its assets. The new values are texts, and must be
+// valid for the types of the declared values. Override returns a changed copy of the project, and does not change p.
 func (p *Project) Override(values map[string]string) (*Project, error) {
 	with := *p
 	with.Vars = maps.Clone(p.Vars)

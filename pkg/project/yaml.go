@@ -36,8 +36,8 @@ func (f yamlFile) fail(n *yaml.Node, suggestion, format string, args ...any) {
 	f.report(f.place(n), suggestion, format, args...)
 }
 
-// These patterns match the line in an error of the YAML library. The library's parser counts lines from 0, and its
-// scanner from 1.
+// These patterns find the line number in an error of the YAML library. The errors of the library's parser count lines
+// from 0, those of its scanner from 1.
 var (
 	yamlLine   = regexp.MustCompile(`^line (\d+): `)
 	yamlParser = regexp.MustCompile(`^did not find expected (<|node content|'-' indicator|key|',' or)`)

@@ -11,7 +11,7 @@ import (
 // days.
 const MaxPeriods = 100_000
 
-// MaxListed is the maximum number of partitions of an asset that are listed.
+// MaxListed is the maximum number of partitions that are listed for one asset.
 const MaxListed = 1_000_000
 
 // TooManyError means that an asset has more partitions than can be listed.
@@ -111,8 +111,8 @@ func (a *axis) within(c civil) (first, last int64) {
 	return -floorDiv(-from, p), -floorDiv(-to, p) - 1
 }
 
-// margin is greater than any difference between two UTC offsets. The greatest change of a zone's offset is one day,
-// when the zone crosses the date line.
+// margin is greater than the difference between any two UTC offsets. The greatest difference within a zone is one
+// day: some zones have crossed the date line.
 const margin = 60 * time.Hour
 
 // firstInstant returns the first instant at which the clocks of a zone show the civil time wall or a later time.
@@ -196,8 +196,8 @@ func (c Calendar) expected(a *axis) int64 {
 	return min(a.last, a.current(ready)-1)
 }
 
-// Progress identifies which periods of a space have begun, and which are expected. As long as its result and the keys of
-// the key sets are the same, c determines the same partitions. s may be nil.
+// Progress identifies which periods of a space have begun, and which are expected. While its result and the keys of
+// the key sets stay the same, the space has the same partitions. s may be nil.
 func (c Calendar) Progress(s *Space) string {
 	if s == nil {
 		return ""

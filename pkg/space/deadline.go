@@ -12,8 +12,8 @@ type Deadlines struct {
 	due  func(start, end time.Time) time.Time
 }
 
-// Deadlines returns the deadlines of a time dimension. due returns the deadline of a period. The deadline of a later
-// period must not be earlier.
+// Deadlines returns the deadlines of a time dimension. due computes the deadline of a period. A later period must not
+// have an earlier deadline.
 func (c Calendar) Deadlines(d *Dimension, due func(start, end time.Time) time.Time) (*Deadlines, error) {
 	a, err := c.axis(d)
 	if err != nil {
@@ -22,7 +22,8 @@ func (c Calendar) Deadlines(d *Dimension, due func(start, end time.Time) time.Ti
 	return &Deadlines{a, due}, nil
 }
 
-// ahead is how many periods after the current one may have deadlines that have already passed.
+// ahead is how many periods after the current one First examines, because their deadlines may already have passed,
+// too.
 const ahead = 2
 
 // First returns the first declared period whose deadline is after a time, and its deadline. ok is false if no such
@@ -42,7 +43,7 @@ func (d *Deadlines) Next(key string) (next string, at time.Time, ok bool, err er
 	if err != nil {
 		return "", time.Time{}, false, fmt.Errorf("dimension %s: %w", d.axis.Name, err)
 	}
-	if d.axis.clocked() { // index ignores the phase of the axis, so compute the number from the start
+	if d.axis.clocked() { // index would ignore the phase of the axis
 		start, err := time.Parse(layoutHour, key)
 		if err != nil {
 			return "", time.Time{}, false, d.axis.notAPeriod(key)

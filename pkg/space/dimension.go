@@ -244,7 +244,7 @@ func some(texts []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)
 }
 
-// Layouts of keys, and of texts that name a part of a key.
+// Layouts of keys, and of the texts in selections and bounds.
 const (
 	layoutYear  = "2006"
 	layoutMonth = "2006-01"

@@ -123,8 +123,8 @@ func (r *Reader) KeyReads(key string) ([]KeyRead, error) {
 // [All].
 const MaxImage = 100_000
 
-// Same reports whether every partition reads the upstream partition with the same key, if the upstream asset declares
-// that partition.
+// Same reports whether every partition reads at most the upstream partition with its own key. It reads nothing if the
+// upstream asset does not declare that partition.
 func (r *Reader) Same() bool { return r.same && !r.every }
 
 // Image returns the upstream partitions that the partition with a key reads.
@@ -194,7 +194,7 @@ func (r *Reader) values(i int, values []string) ([]string, error) {
 	}
 }
 
-// refined returns the longer period that contains a period of the reader.
+// refined returns the key of the longer upstream period that contains a period of the reader.
 func (r *Reader) refined(up *axis, at time.Time, key string) ([]string, error) {
 	if !up.clocked() {
 		return []string{up.key(up.ordinal(at))}, nil
@@ -206,7 +206,7 @@ func (r *Reader) refined(up *axis, at time.Time, key string) ([]string, error) {
 	return []string{up.key(floorDiv(t.Unix()-up.phase, up.period()))}, nil
 }
 
-// coarsened returns the shorter periods whose keys lie in a period of the reader.
+// coarsened returns the keys of the shorter upstream periods that lie within a period of the reader.
 func (r *Reader) coarsened(up, down *axis, key string) ([]string, error) {
 	n, err := down.index(key)
 	if err != nil {
@@ -220,8 +220,8 @@ func (r *Reader) coarsened(up, down *axis, key string) ([]string, error) {
 		first, last := up.within(civil{from: down.startOf(n), to: down.startOf(n + 1)})
 		return up.values(first, last)
 	}
-	// If clocks change at midnight, the last hours of a day may come after the first hours of the next day. So list the
-	// periods of a longer interval, and select those with the right date in their keys.
+	// If clocks are set back across midnight, the last hours of a day come after the first hours of the next day. So
+	// list the periods of a longer interval, and select those whose keys have the right date.
 	const hours = 3 * 3600
 	from, to := firstInstant(down.startOf(n), up.zone).Unix()-hours, firstInstant(down.startOf(n+1), up.zone).Unix()+hours
 	all, err := up.values(floorDiv(from-up.phase, up.period()), floorDiv(to-up.phase, up.period()))
@@ -234,9 +234,8 @@ func (r *Reader) coarsened(up, down *axis, key string) ([]string, error) {
 	}), nil
 }
 
-// Reads reports whether a partition of the reader (the parameter down) reads an upstream partition (the parameter
-// up). Image and Preimage must agree with Reads. For [Latest], Reads reports whether down would read up if up were
-// the newest partition.
+// Reads reports whether the partition down of the reader reads the upstream partition up. Image and Preimage must
+// agree with it. For [Latest], Reads reports whether down would read up if up were the newest partition.
 func (r *Reader) Reads(down, up string) (bool, error) {
 	ups, err := r.Upstream.Parse(up)
 	if err != nil || !r.members.HasValues(ups) {
@@ -422,8 +421,8 @@ func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
 	return keys, false, err
 }
 
-// back returns those values of the reader's dimension that read a value of the i-th upstream dimension. If all
-// partitions read the value, limited is false.
+// back returns the values that partitions of the reader must have in their dimension to read a value of the i-th
+// upstream dimension. If all partitions read this value, limited is false.
 func (r *Reader) back(i int, value string) (values []string, limited bool, err error) {
 	p := &r.parts[i]
 	switch p.Op {

@@ -22,11 +22,11 @@ const (
 )
 
 // Map is a declared mapping: one operation for the whole asset, or separate operations for some dimensions.
-// Operations that the Map does not declare are inferred from both spaces. The zero Map declares no operations.
+// [Infer] infers the operations that a Map does not declare. The zero Map declares none.
 type Map struct {
 	// Op is [Identity], [All] or [Latest] for the whole asset, or "".
 	Op Op `json:"op,omitempty"`
-	// Dimensions are the operations on single dimensions, sorted by name.
+	// Dimensions are the operations on single dimensions, sorted by the name of the dimension.
 	Dimensions []DimensionMap `json:"dimensions,omitempty"`
 }
 
@@ -51,7 +51,7 @@ type Mapping struct {
 	Upstream, Downstream *Space
 	// same means that each partition reads the upstream partition with its own key.
 	same bool
-	// every means that each partition reads all upstream partitions.
+	// every means that each partition reads all upstream partitions; parts is then empty.
 	every bool
 	parts []mapPart // one part for each of Upstream.Dimensions, in the same order
 	// Warning describes an effect of the mapping that may surprise its author. It is "" if the mapping has no such
@@ -99,7 +99,7 @@ func Infer(upstream, reader *Space, m Map) (*Mapping, error) {
 	return out, nil
 }
 
-// sameSpace reports whether two spaces have the same dimensions, apart from their ranges.
+// sameSpace reports whether two spaces have the same dimensions, whose ranges of declared values may differ.
 func sameSpace(a, b *Space) bool {
 	return a != nil && b != nil && slices.EqualFunc(a.Dimensions, b.Dimensions, func(a, b Dimension) bool {
 		return a.Name == b.Name && sameKind(&a, &b)
@@ -192,7 +192,7 @@ func (m *Mapping) upstreamOf(dm DimensionMap, reader int) int {
 	return only
 }
 
-// fits checks that an operation can map the upstream dimension, up, to the dimension of the reader, down.
+// fits returns an error if an operation cannot map the reader's dimension down to the upstream dimension up.
 func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 	switch dm.Op {
 	case Identity:
@@ -240,8 +240,8 @@ func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 }
 
 // Unmatched returns a value of a static dimension of the reader that the upstream dimension lacks, and the name of
-// the upstream dimension. A partition with this value has nothing to read. If no such value exists, both results are
-// "".
+// the upstream dimension. A partition with this value would have nothing to read. If there is no such value, both
+// results are "".
 func (m *Mapping) Unmatched() (value, dimension string) {
 	for i, p := range m.parts {
 		up := &m.Upstream.Dimensions[i]
@@ -331,19 +331,19 @@ func (m *Mapping) sameName(up, down *Dimension) error {
 	return m.misfit(advice, "both assets have a dimension %s, but the keys of %s differ from the keys of %s", up.Name, up, down)
 }
 
-// taken reports whether a dimension of the reader is already mapped.
+// taken reports whether an operation already uses a dimension of the reader.
 func (m *Mapping) taken(reader int) bool {
 	return slices.ContainsFunc(m.parts, func(p mapPart) bool { return p.Op != "" && p.reader == reader })
 }
 
-// misfit returns an error that contains both spaces and advice. If advice is empty, the error suggests mappings that
-// would fit.
+// misfit returns an error that says why a mapping does not fit, with both spaces and advice. If advice is "", it
+// suggests mappings that would fit.
 func (m *Mapping) misfit(advice, format string, args ...any) error {
 	return fmt.Errorf("cannot map the partitions of the upstream asset, %s, to %s: %w: %s", m.Upstream, m.Downstream, fmt.Errorf(format, args...),
 		cmp.Or(advice, m.fitting()))
 }
 
-// oneOf lists the dimensions of a space, for the advice in an error.
+// oneOf lists the names of a space's dimensions, for advice in an error: "date or region".
 func oneOf(s *Space) string {
 	if s == nil {
 		return "no dimension"
@@ -373,7 +373,7 @@ func (m *Mapping) ReadsAll() bool { return m.every }
 // own key.
 func (m *Mapping) ReadsSame() bool { return m.same }
 
-// ReadsLatest reports whether the mapping reads only the newest materialized period.
+// ReadsLatest reports whether partitions read only the newest materialized period of the upstream asset.
 func (m *Mapping) ReadsLatest() bool {
 	return slices.ContainsFunc(m.parts, func(p mapPart) bool { return p.Op == Latest })
 }
@@ -392,7 +392,7 @@ func (m *Mapping) Operations() []DimensionMap {
 	return operations
 }
 
-// Of returns the operation on an upstream dimension. If the mapping has no such dimension, because every partition
+// Of returns the operation on an upstream dimension. If the mapping has no operation on it, because every partition
 // reads all upstream partitions, Of returns [All] and false.
 func (m *Mapping) Of(upstream string) (DimensionMap, bool) {
 	for i := range m.parts {

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Members decides which partition keys a space declares at the time of a calendar. One Members can check any number
+// Members checks which partition keys a space declares at the time of a calendar. One Members serves for any number
 // of keys.
 type Members struct {
 	space *Space
 	axes  []axis
 	sets  []map[string]bool // the values of each static dimension
 	keys  [][]string        // the keys of each dynamic dimension, sorted
-	// newest contains the last expected period of each time dimension. due is the time since which all of these periods
-	// have been expected. So a partition that was made at due or later is not early.
+	// newest contains the last expected period of each time dimension. All periods up to these have been expected since
+	// the time due, so a partition that was made at due or later is not early (see [Members.Early]).
 	newest []int64
 	due    time.Time
 }

@@ -6,16 +6,15 @@ import (
 )
 
 // The periods of a kind of time are numbered in order. Days and weeks are counted from 1970-01-01, and months and
-// years from the year 0. For hours and shorter periods, the number is how many whole periods lie between 1970 and the
-// start of the period, in UTC. So the numbers do not depend on zone data, and if clocks repeat an hour, the two hours
-// have different numbers.
+// years from the year 0. Hours and shorter periods are counted from 1970 in UTC. So the numbers do not depend on zone
+// data, and if clocks repeat an hour, the two hours have different numbers.
 //
 // A civil time is the date and the time that clocks show. It is represented as a time.Time in UTC.
 
 // civil is a half-open interval of civil time.
 type civil struct {
 	from, to time.Time
-	layout   string // the layout of the parsed text
+	layout   string // the layout of the text from which it was parsed
 }
 
 // parseCivil parses a year, a month, a day, or a local time at which a period begins. length is the length of the
@@ -54,7 +53,7 @@ func (d *Dimension) layoutOf() string {
 	}
 }
 
-// example returns a text that explains how to write a period of d.
+// example returns advice on how to write a period of d.
 func (d *Dimension) example() string {
 	switch d.Kind {
 	case Every, Hourly:
@@ -96,7 +95,7 @@ func (d *Dimension) one() string {
 	return "a " + d.singular()
 }
 
-// bound parses the declared start or end of a dimension.
+// bound parses the declared start or end of a dimension into the interval that the text names.
 func (d *Dimension) bound(text string) (civil, error) {
 	c, ok := parseCivil(text, d.period())
 	switch {
@@ -188,8 +187,8 @@ func (d *Dimension) index(key string) (int64, error) {
 	return floorDiv(t.Unix(), d.period()), nil
 }
 
-// value returns the key of a period. zone and phase are needed only if d is clocked. Periods begin phase seconds
-// after the multiples of their length in UTC.
+// value returns the key of a period. zone and phase are needed only if d is clocked. Then periods begin phase seconds
+// after multiples of their length in UTC, for example because the offset of the zone is 30 minutes.
 func (d *Dimension) value(n int64, zone *time.Location, phase int64) string {
 	if !d.clocked() {
 		return d.startOf(n).Format(d.layoutOf())
@@ -225,7 +224,7 @@ func (d *Dimension) EndsBeforeStart() bool {
 	return err == nil && !end.to.After(start.from)
 }
 
-// Noun returns what a start or an end of d can be, with its article: "a day".
+// Noun says in words what a start or an end of d must be: "a day".
 func (d *Dimension) Noun() string {
 	if d.clocked() {
 		return "a day or a local time"

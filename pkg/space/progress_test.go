@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// If two times have the same progress, the same periods have begun, and the same periods are expected.
+// If Progress is equal at two times, the same periods have begun, and the same periods are expected.
 func TestProgressIdentifiesPeriods(t *testing.T) {
 	s := &space.Space{Dimensions: []space.Dimension{
 		{Name: "hour", Kind: space.Hourly, Start: "2025-03-29", End: "2025-03-31", Timezone: "Europe/Paris", ReadyAfterSec: 600},

@@ -35,7 +35,7 @@ type Clause struct {
 	Items     []Item
 }
 
-// Item selects a value, a range, or everything.
+// Item selects one value, a range of values, or every expected value.
 type Item struct {
 	// First and Last are the bounds of a range, inclusive. "" means that this end is open. For a single value, First and
 	// Last are equal.
@@ -50,7 +50,7 @@ type Item struct {
 const (
 	// latest is the newest expected period. "latest-6" is six periods earlier.
 	latest = "latest"
-	// today and yesterday are civil days in the zone of the dimension.
+	// today and yesterday are the days that the calendar shows in the zone of the dimension.
 	today, yesterday = "today", "yesterday"
 	// everything, if the selection consists only of this word, selects every expected partition.
 	everything = "all"
@@ -89,7 +89,7 @@ func ParseSelection(text string) (Selection, error) {
 	return s, nil
 }
 
-// dateLike matches a text that looks like a day, even if the day does not exist.
+// dateLike matches a text that has the form of a date, even if there is no such date.
 var dateLike = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}$`)
 
 const selectionHelp = "write date=2025-01-15, date=2025-01-01..2025-01-31 or region=eu,us"
@@ -231,7 +231,7 @@ type Chosen struct {
 	Values [][]string
 	// Restricted reports, for each dimension, whether the selection restricts it.
 	Restricted []bool
-	// Skipped are the selected periods that do not exist because the zone skipped them.
+	// Skipped are selected periods that do not exist, because the clocks of the zone skipped them.
 	Skipped []string
 	// Text is the canonical text of the selection, with resolved values: without words such as today.
 	Text string
@@ -428,6 +428,7 @@ func (a *axis) declared(s span) span {
 }
 
 // bounds returns the periods that the text of a bound names: one period, or all periods of a year, a month or a day.
+// newest is the number of the newest expected period, for the word latest.
 func (c Calendar) bounds(a *axis, text string, newest int64) (span, error) {
 	if back, ok := strings.CutPrefix(text, latest); ok {
 		n := 0
@@ -488,8 +489,8 @@ func (c Calendar) dayOf(a *axis, word string) (span, error) {
 	return span{first, min(last, a.current(c.Now))}, nil
 }
 
-// Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Keys become a range
-// if they are adjacent in the list all. Both lists, all and keys, must be sorted in ascending order.
+// Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Keys that are
+// adjacent in all become a range. Both all and keys must be sorted in ascending order.
 func Ranges(all, keys []string) string {
 	var texts []string
 	at := 0

@@ -180,8 +180,8 @@ func (s *Space) parse(key string) ([]string, error) {
 }
 
 // split returns the values of a key in canonical form without escapes, in the order of the dimensions. For every
-// other key, ok is false. split exists because a table may have millions of keys, and parsing a key as JSON takes
-// microseconds.
+// other key, ok is false. It exists because it is much faster than a JSON parser, and tables may have millions of
+// keys.
 func (s *Space) split(key string) (values []string, ok bool) {
 	if s == nil || key == "" {
 		return nil, false
@@ -253,7 +253,7 @@ func (s *Space) Key(values ...string) string {
 	return string(append(key, '}'))
 }
 
-// needsEscape reports whether JSON may encode a character with an escape.
+// needsEscape reports whether a character may need an escape in JSON.
 func needsEscape(r rune) bool { return r < 0x20 || r > 0x7e || r == '"' || r == '\\' }
 
 // Expected returns the keys of all declared partitions that should be materialized by now. It returns an error if
@@ -262,9 +262,8 @@ func (c Calendar) Expected(s *Space, limit int) ([]string, error) {
 	return c.product(s, limit, c.expectedValues)
 }
 
-// ExpectedAfter returns the first keys, in ascending order, among those that [Calendar.Expected] returns and that are
-// greater than the parameter after. It returns at most limit keys. It does not list all expected keys, because there
-// may be millions.
+// ExpectedAfter returns at most limit of the keys that [Calendar.Expected] returns: those that follow after in
+// ascending order. It does not list all expected keys, because there may be millions.
 func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, error) {
 	if s == nil {
 		return slices.DeleteFunc([]string{""}, func(key string) bool { return key <= after }), nil
@@ -296,7 +295,7 @@ func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, er
 		}
 		lists[outer] = []string{v.value}
 		if v.prefix < after && !strings.HasPrefix(after, v.prefix) {
-			continue // no key with this value is greater than the parameter after
+			continue // all keys with this value are less than after
 		}
 		keys, err := s.Product(lists, MaxListed)
 		if err != nil {
@@ -362,8 +361,8 @@ func (c Calendar) Count(s *Space) (int, error) {
 	return count, nil
 }
 
-// count returns the number of expected values of a dimension. If their number exceeds [MaxListed], count does not
-// list them, and the number includes days that the zone skipped.
+// count returns the number of expected values of a dimension. It lists up to [MaxListed] values to count them. A
+// greater number is computed, and includes days that the zone skipped.
 func (c Calendar) count(d *Dimension) (int, error) {
 	if d.IsTime() {
 		a, err := c.axis(d)
@@ -379,8 +378,8 @@ func (c Calendar) count(d *Dimension) (int, error) {
 }
 
 // Describe formats partition keys as a text with ranges of periods: "2025-01-01..2025-01-05", or with several
-// dimensions "date=2025-01-01..2025-01-05;region=eu". Periods become a range if they are neighbours in the list all.
-// Both lists, all and keys, must be in order of time.
+// dimensions "date=2025-01-01..2025-01-05;region=eu". Periods that are neighbours in all become a range. Both all and
+// keys must be in the order of time.
 func (s *Space) Describe(all, keys []string) string {
 	if s == nil {
 		return some(keys)
@@ -470,8 +469,8 @@ func (s *Space) Selections(keys []string) []string {
 	return texts
 }
 
-// Product returns the partition keys of all combinations of values, in the order of the lists. lists contains the
-// values of each dimension. Product returns an error if there are more than limit combinations.
+// Product returns the partition keys of all combinations of values, in the order of the values. lists contains a list
+// of values for each dimension. Product returns an error if there are more than limit combinations.
 func (s *Space) Product(lists [][]string, limit int) ([]string, error) {
 	total := 1
 	for _, list := range lists {

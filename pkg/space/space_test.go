@@ -229,7 +229,8 @@ func TestMappingsAreInferred(t *testing.T) {
 	require.Equal(t, "days in UTC read days in Europe/Paris by their dates, although these begin at different times: use one time zone", m.Warning)
 }
 
-// TestMappingsOfOneNameAndTwoKindsAreRejected: without an operation, each region would read all regions of its day.
+// TestMappingsOfOneNameAndTwoKindsAreRejected: if two dimensions have the same name but different kinds, the mapping
+// must declare an operation. Without one, each region would read all regions of its day, and nobody would notice.
 func TestMappingsOfOneNameAndTwoKindsAreRejected(t *testing.T) {
 	day := space.Days("2025-01-01", "").Dimensions[0]
 	static := space.Dimension{Name: "region", Kind: space.Static, Values: []string{"eu", "us"}}
@@ -261,7 +262,8 @@ func TestMappingsOfOneNameAndTwoKindsAreRejected(t *testing.T) {
 	m, err := space.Infer(space.New(day, regions), space.New(day, static), space.Map{Dimensions: []space.DimensionMap{{Dimension: "region", Op: space.Identity}}})
 	require.NoError(t, err)
 	require.Equal(t, "date: identity, region: identity", m.String())
-	// The reader's region is mapped to another dimension, so the upstream's region has no counterpart.
+	// The reader's region is mapped to the upstream dimension area, so no dimension of the reader is left for the
+	// upstream dimension region.
 	area := space.Dimension{Name: "area", Kind: space.Static, Values: []string{"eu", "us"}}
 	m, err = space.Infer(space.New(area, regions), space.New(static), space.Map{Dimensions: []space.DimensionMap{{Dimension: "region", Op: space.Identity, Of: "area"}}})
 	require.NoError(t, err)
@@ -354,7 +356,7 @@ func keysOf(t *rapid.T, s *space.Space) []string {
 
 var zonedKeys = space.Calendar{Now: zoned.Now, Zone: calendar.Zone, Keys: at.Keys}
 
-// A partition must read exactly those upstream partitions whose preimage contains it.
+// A partition must read an upstream partition if and only if it is in the preimage of that partition.
 func TestImageAndPreimageAreAdjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		zone := rapid.SampledFrom([]string{"", "Europe/Paris", "America/New_York"}).Draw(t, "zone")
@@ -413,7 +415,7 @@ func TestRangesJoinsNeighbours(t *testing.T) {
 	require.Empty(t, space.Ranges(all, nil))
 }
 
-// Has parses a key as JSON only if the fast path cannot split the key. Both paths must agree.
+// Has parses a key as JSON only if the faster split cannot read the key. Both must agree.
 func TestMembersHasEqualsParse(t *testing.T) {
 	s := space.New(space.Days("2025-01-01", "2025-01-31").Dimensions[0], space.Dimension{Name: "a", Kind: space.Static, Values: []string{"é", "x", `"`, "y"}})
 	members, err := space.Calendar{}.Members(s)

@@ -42,7 +42,7 @@ func TestHoursOfEveryZoneAreCountedOnce(t *testing.T) {
 			{Name: "time", Kind: space.Every, Minutes: 15, Start: "2005-01-02", End: "2014-12-30", Timezone: zone},
 		} {
 			if zoned.CheckZone(&d) != nil {
-				continue // the offset of the zone changes by a part of a period
+				continue // the offset changes by other than whole periods
 			}
 			hours++
 			countOnce(t, d, every, seen)
@@ -51,8 +51,8 @@ func TestHoursOfEveryZoneAreCountedOnce(t *testing.T) {
 	require.Greater(t, hours, len(zones)/2)
 }
 
-// distinct omits zones that have the same offset as an earlier zone at all times of the test. Such zones have the
-// same keys, because a key contains only the offset of its zone.
+// distinct omits a zone if an earlier zone in the list has the same offsets at all times of the test. Both zones then
+// have the same keys, because a key contains the offset, not the zone.
 func distinct(t *testing.T, names []string) []string {
 	t.Helper()
 	from, to := time.Date(1969, 12, 1, 0, 0, 0, 0, time.UTC), time.Date(2038, 2, 1, 0, 0, 0, 0, time.UTC)
@@ -147,7 +147,7 @@ func countOnce(t *testing.T, fine space.Dimension, every bool, seen map[steadyDa
 }
 
 // valueOf returns the value in the key of a period. Near a change of the offset, it also checks that parsing the key
-// returns this value. It does not check all keys, because with parsing the test would take ten times as long.
+// returns this value. It does not check all keys, because the test would then take ten times as long.
 func valueOf(t *testing.T, d *space.Dimension, key string, near bool) string {
 	prefix := `{"` + d.Name + `":"`
 	value := key[len(prefix) : len(key)-len(`"}`)]

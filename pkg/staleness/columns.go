@@ -11,21 +11,22 @@ import (
 type cell struct {
 	version, inputs, leftOut int64
 	// made is when the run of the output was requested. planned is when the first run of its chain of retries was
-	// requested, because retries keep the plan of the first run.
+	// requested: retries execute the plan of that run.
 	made, planned event.Time
 	// code, run, root and readIn are the numbers of texts: see the type texts. 0 is the number of the empty text. For
 	// readIn, see [state.Partition.ReadIn].
 	code, run, root, readIn uint32
-	// incomplete means that, among the outputs of its chain of retries, the task has certainly read only those of its
-	// own run: see [state.Partition.Incomplete].
+	// incomplete means that the task may not have read the outputs of the other runs of its chain of retries, but only
+	// those of its own run: see [state.Partition.Incomplete].
 	incomplete bool
 	// marked means that a person marked the output as stale.
 	marked bool
-	// ahead reports whether made is before the partition's period: see omitted.
+	// ahead is whether made is before the partition's period, if this is known: see omitted.
 	ahead ahead
 }
 
-// ahead reports whether the run of an output was requested before the period of its partition began.
+// ahead is whether the run of an output was requested before the period of its partition began. It is computed when
+// it is first needed.
 type ahead uint8
 
 const (
@@ -74,8 +75,8 @@ func timeOf(run string, other event.Time) event.Time {
 }
 
 // readBy returns the number of the chain of retries whose tasks may have read the output before it was visible to
-// other runs. It returns 0 if no chain may have done so. An incomplete reader has certainly read only the outputs of
-// its own run: for such a reader, readBy returns the number of the output's run instead of its chain.
+// other runs, or 0 if there is no such chain. If the reader is incomplete, it may have read only the outputs of its
+// own run, so readBy then returns the number of the output's run instead.
 func (c *cell) readBy(incomplete bool) uint32 {
 	if incomplete && c.readIn != 0 {
 		return c.run
@@ -91,7 +92,7 @@ func (c *cell) reads() uint32 {
 	return c.root
 }
 
-// columns are the cells of an asset's partitions, sorted by key.
+// columns contains the cells of an asset's partitions, sorted by key.
 type columns struct {
 	keys  []string
 	cells []cell

@@ -32,8 +32,8 @@ type Data struct {
 	Rows func(asset ids.AssetKey) iter.Seq2[*state.Partition, error]
 	// Row returns the row of a partition, or nil if the partition has none.
 	Row func(asset ids.AssetKey, partition string) (*state.Partition, error)
-	// Version is like Row, but need only set the columns that an evaluation compares, so that fewer columns are read. If
-	// it is nil, Row is called instead.
+	// Version is like Row, but may set only those columns that an evaluation compares, which saves reads. If it is nil,
+	// Row is called instead.
 	Version func(asset ids.AssetKey, partition string) (*state.Partition, error)
 	// Accepted returns other fingerprints that are accepted as an asset's current code. If it is nil, no others are
 	// accepted.
@@ -84,8 +84,8 @@ type Evaluation struct {
 type evaluated struct {
 	asset   *plan.Asset
 	members *space.Members
-	// If loaded is set, columns and newest cover all partitions. If it is not set, the map in the field some contains
-	// the cells that were looked up one by one. A nil cell means that the partition is not materialized.
+	// If loaded is true, columns and newest cover all partitions. Otherwise, some contains the cells that were looked up
+	// so far; a nil cell means that the partition is not materialized.
 	columns
 	newest newest
 	loaded bool

@@ -156,7 +156,7 @@ func byteOffset(text string, characters int) int {
 	return len(text)
 }
 
-// scope holds the names that WITH defines, the innermost first.
+// scope is a list of the names that WITH clauses define, the innermost first.
 type scope struct {
 	name string
 	next *scope

@@ -8,18 +8,18 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// lookbacks finds the expressions that need rows of earlier days.
+// lookbacks finds expressions that need rows of earlier days than the day of the partition.
 //
-// A filter is a condition in WHERE or ON that every row of the result must satisfy. A filter is a lookback if its
-// lower bound lies before a variable, regardless of the meaning of the column. A user who does not need earlier days
-// can write such a filter in another form. Any other expression is a lookback only if its columns contain the day of
-// the partition, and therefore have the same value in all rows that a task reads. [project.Lookback].Days names these
-// columns.
+// A filter is a condition in WHERE or ON that every row of the result must satisfy. A filter whose lower bound lies
+// before a variable, such as day >= getvariable('date') - 7, is always a lookback, whatever its column means: a user
+// who does not need earlier days can write it in another form. Any other expression is a lookback only if its columns
+// contain the day of the partition. These columns then have the same value in all rows that a task reads, so the
+// expression needs more rows. [project.Lookback].Days names these columns.
 //
 // day <= getvariable('date') is not a lookback, because it is true for the rows of that day.
 type lookbacks struct {
 	found []project.Lookback
-	seen  map[int]bool // the offsets of columns that were already found
+	seen  map[int]bool // the offsets of lookbacks that are found or suppressed
 }
 
 func (l *lookbacks) walk(v any, with *tables, outer *from) {
@@ -62,8 +62,8 @@ func (l *lookbacks) report(bounds []bound) {
 	}
 }
 
-// suppress receives conditions that AND joins, one of which compares days. It marks the comparisons of months among
-// them as seen, so that they are not reported.
+// suppress prevents reports of comparisons of months, such as month(born) = month(…), in a list of conditions that
+// AND joins. It is called if one of the conditions compares days.
 func (l *lookbacks) suppress(f *from, filters []any) {
 	for _, filter := range filters {
 		for _, b := range f.expression(filter) {
@@ -86,7 +86,7 @@ type bound struct {
 	found project.Lookback
 	// lookback is true if the bound needs rows of other days.
 	lookback bool
-	// certain is true if the bound is a lookback regardless of the meaning of the column.
+	// certain is true if the bound is a lookback even if the column does not contain the day of the partition.
 	certain bool
 	// coarse is true if the bound compares months or other periods that are longer than a day.
 	coarse bool
@@ -121,7 +121,7 @@ func (f *from) all(filters []any) (bounds []bound) {
 	return bounds
 }
 
-// any returns the bounds of filters that OR joins. A column is bound only if every filter bounds it.
+// any returns the bounds of filters that OR joins: those of columns for which every one of the filters sets a bound.
 func (f *from) any(filters []any) (bounds []bound) {
 	var alternatives [][]bound
 	for _, filter := range filters {
@@ -191,7 +191,8 @@ var operators = map[string]string{
 	"COMPARE_GREATERTHAN": ">", "COMPARE_GREATERTHANOREQUALTO": ">=",
 }
 
-// startsWith is the operator that compares the beginning of a text. The beginning may be a month, such as 2025-01.
+// startsWith is the operator of LIKE and similar functions, which compare the beginning of a text. The beginning may
+// be a month, such as 2025-01.
 const startsWith = "^@"
 
 var mirrored = map[string]string{startsWith: "=", "=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -205,7 +206,7 @@ func listItems(n map[string]any) []any {
 	return array(object(array(object(list[0])["children"])[0])["children"])
 }
 
-// match returns the bounds of the functions that compare texts or search lists.
+// match returns the bounds that a call of a function sets which compares the beginning of a text or searches a list.
 func (f *from) match(name string, args []any) (bounds []bound) {
 	switch name {
 	case "~~", "~~~", "^@", "starts_with", "prefix": // LIKE, GLOB
@@ -220,8 +221,8 @@ func (f *from) match(name string, args []any) (bounds []bound) {
 	return bounds
 }
 
-// sameParts returns the bound of a comparison of the same part of two dates. An example is the month without the
-// year: month(day) = month(…).
+// sameParts returns the bounds that a comparison sets if it compares the same part of two dates, such as the month
+// without the year: month(day) = month(…).
 func (f *from) sameParts(a, b any) []bound {
 	part := datePart(a)
 	if part != datePart(b) || !slices.Contains([]string{"month", "monthname", "quarter", "week", "weekofyear"}, part) {
@@ -241,7 +242,7 @@ func (f *from) sameParts(a, b any) []bound {
 	return []bound{found}
 }
 
-// compare returns the bound of a comparison of a column with another value.
+// compare returns the bound that a comparison with a column sets.
 func (f *from) compare(a any, operator string, b any) []bound {
 	for _, side := range []struct {
 		difference, distance any
@@ -264,7 +265,7 @@ func (f *from) compare(a any, operator string, b any) []bound {
 	return relate(a, va, operator, b, vb)
 }
 
-// relate returns the bound of a comparison of two values, of which one is a column.
+// relate returns the bound that a comparison of two values sets, if one of them is a column.
 func relate(a any, va value, operator string, b any, vb value) []bound {
 	if len(va.columns) == 0 || len(vb.columns) > 0 && (operator == "<" || operator == "<=") {
 		a, va, operator, vb = b, vb, mirrored[operator], va
@@ -272,7 +273,7 @@ func relate(a any, va value, operator string, b any, vb value) []bound {
 	if len(va.columns) == 0 {
 		return nil
 	}
-	// The column is compared with a time that is lo to hi hours after the variable or the other column.
+	// The condition compares the column with a time that is lo to hi hours after a variable or another column.
 	lo, hi := vb.min-va.max, vb.max-va.min
 	found := newBound(a, va, vb.variable)
 	found.coarse = va.min != va.max
@@ -295,7 +296,8 @@ func relate(a any, va value, operator string, b any, vb value) []bound {
 	case ">":
 		found.lookback = earlier || vb.variable == "" && lo >= 0
 	}
-	// Comparisons such as month = strftime(…, '%Y-%m') and month = date_trunc('month', …) may compare months.
+	// A comparison of unlike values is not a certain lookback: month = strftime(…, '%Y-%m') and month =
+	// date_trunc('month', …) may compare months.
 	alike := operator == startsWith || va.label == vb.label && (operator != "=" || !va.exact() || vb.min == vb.max)
 	if vb.variable != "" && lo < 0 && operator != "<" && operator != "<=" {
 		found.found.From = -((-lo + dayHours - 1) / dayHours)

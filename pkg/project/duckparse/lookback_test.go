@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestParseFindsLookbacks maps queries to their lookbacks, as COLUMN=TABLES. A question mark means that the
-// expression is a lookback only if the column contains the day of the partition.
+// TestParseFindsLookbacks maps queries to their lookbacks, as COLUMN=TABLES. A question mark marks expressions that
+// are a lookback only if the column contains the day of the partition.
 func TestParseFindsLookbacks(t *testing.T) {
 	const from = "SELECT * FROM n.t WHERE "
 	p := open(t)
@@ -36,7 +36,7 @@ func TestParseFindsLookbacks(t *testing.T) {
 		"FROM (SELECT *, 1 AS x FROM n.t) AS s WHERE s.day >= getvariable('date') - 7":                          "s.day=n.t",
 		"FROM n.u UNION ALL FROM n.t WHERE day >= getvariable('date') - 7":                                      "day=n.t",
 
-		// The queries below contain the bound in other forms.
+		// The queries below express the same kind of bound in other forms.
 		from + "day + 7 > getvariable('date')":                                                     "day=n.t",
 		from + "getvariable('date') - day < 7":                                                     "day=n.t",
 		from + "getvariable('date') - day BETWEEN 0 AND 6":                                         "day=n.t",
@@ -121,7 +121,7 @@ func TestParseFindsLookbacks(t *testing.T) {
 		"WITH w AS (FROM n.t UNION FROM n.u) FROM w WHERE day >= getvariable('date') - 7":            "",
 		"FROM n.t WHERE t.payload.day >= getvariable('date') - 7":                                    "",
 
-		// The queries below are correct for one day.
+		// The queries below need no rows of earlier days.
 		from + "path LIKE 'logs/' || strftime(getvariable('date'), '%Y/%m') || '%'":                                                  "",
 		from + "year(getvariable('date')) - year(born) >= 18":                                                                        "",
 		from + "day <= getvariable('date')":                                                                                          "",

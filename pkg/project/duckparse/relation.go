@@ -12,14 +12,14 @@ import (
 type columns struct {
 	// named are the columns whose names are known, in lower case.
 	named map[string]value
-	// rest are the stored tables whose columns are passed through unchanged, except columns that named contains.
+	// rest are stored tables. Their columns are also columns of this table, unchanged, except those that named contains.
 	rest []project.Ref
-	// open is true if the table may have columns with unknown names and origins.
+	// open is true if the table may have further columns, whose names and origins are unknown.
 	open bool
 	// list holds the columns in order, if all of them are known.
 	list []value
-	// unlisted has an item for each part of a SELECT list that may return columns with other names than those in named.
-	// The item contains the names that this part cannot return.
+	// unlisted has an item for each part of a SELECT list, such as a *, that may return columns whose names are unknown.
+	// The item contains the names that these columns cannot have.
 	unlisted []map[string]bool
 }
 
@@ -51,12 +51,12 @@ func (c *columns) put(name string, v value) {
 	c.set(name, v)
 }
 
-// mayHave reports whether one of the columns with unknown names may have a name.
+// mayHave reports whether a column whose name is unknown may have the given name.
 func (c *columns) mayHave(name string) bool {
 	return slices.ContainsFunc(c.unlisted, func(others map[string]bool) bool { return !others[name] })
 }
 
-// set sets the value of a named column. If two different columns have the same name, the value is unknown.
+// set sets the value of a named column. If another column already has this name, the value becomes unknown.
 func (c *columns) set(name string, v value) {
 	name = strings.ToLower(name)
 	if old, ok := c.named[name]; ok {
@@ -139,18 +139,18 @@ type from struct {
 	relations []relation
 	with      *tables
 	outer     *from // in a subquery: the names of the query that contains it
-	// days are the columns and other expressions of the query that a filter requires to be equal to a variable.
+	// days are the columns and other expressions that a filter of the query compares with a variable for equality.
 	days []day
 }
 
-// day is a column or another expression, with the value that a filter requires.
+// day is a column or another expression, and the value to which a filter requires it to be equal.
 type day struct {
 	names      []string
 	expression string
 	value      value
 }
 
-// find returns the column that an expression names.
+// find returns the value of the column to which names refers.
 func (f *from) find(names []string) value {
 	if v, ok := f.day(names); ok {
 		return v
@@ -182,12 +182,12 @@ func (f *from) find(names []string) value {
 	return v
 }
 
-// day returns the value that a filter requires for a column.
+// day returns the value to which a filter requires a column to be equal.
 func (f *from) day(names []string) (value, bool) {
 	table, column, ok := f.qualified(names)
 	for _, d := range f.days {
 		of, filtered, also := f.qualified(d.names)
-		// If a name without a table is not ambiguous, it refers to the only column with this name.
+		// A name without a table refers to the only column with this name; otherwise DuckDB would reject it as ambiguous.
 		if ok && also && strings.EqualFold(column, filtered) && (table == "" || of == "" || strings.EqualFold(table, of)) {
 			return d.value, true
 		}
@@ -213,7 +213,7 @@ func (f *from) qualified(names []string) (table, column string, ok bool) {
 	}
 }
 
-// expressionDay returns the value that a filter requires for an expression.
+// expressionDay returns the value to which a filter requires an expression to be equal.
 func (f *from) expressionDay(v any) (value, bool) {
 	if f == nil || len(f.days) == 0 {
 		return value{}, false
@@ -284,7 +284,8 @@ func fromClause(n map[string]any, with *tables, outer *from) *from {
 	return f
 }
 
-// setDays finds the columns that a filter compares with a variable: day = getvariable('date').
+// setDays adds to f.days the expressions that a filter compares with a variable for equality: day =
+// getvariable('date').
 func (f *from) setDays(filter any) {
 	n := object(filter)
 	switch n["type"] {
@@ -295,7 +296,7 @@ func (f *from) setDays(filter any) {
 	case "COMPARE_EQUAL":
 		for _, side := range [][2]any{{n["left"], n["right"]}, {n["right"], n["left"]}} {
 			if v := f.value(side[1]); v.variable != "" && v.exact() {
-				// side[0] keeps its casts, because seen::DATE may have another value than seen.
+				// Do not remove casts from side[0]: seen::DATE may have another value than seen.
 				f.days = append(f.days, day{columnNames(object(side[0])), canonical(side[0]), v.changed(project.Retyped)})
 			}
 		}
@@ -371,8 +372,8 @@ func resultColumns(n map[string]any, with *tables, outer *from) *columns {
 	return result
 }
 
-// namesOthers reports whether an item of a SELECT list may return columns whose names are those of other columns or of
-// the fields of a struct.
+// namesOthers reports whether an item of a SELECT list may return columns that take their names from other columns or
+// from the fields of a struct.
 func namesOthers(item map[string]any) (found bool) {
 	children := array(item["children"])
 	name := word(item["function_name"])
@@ -391,7 +392,7 @@ func isList(v any) bool {
 	return typeName(n) == "LIST" || slices.Contains(listFunctions, word(n["function_name"]))
 }
 
-// listFunctions are functions that return a list. The argument of unnest may also be a struct.
+// listFunctions are functions that always return a list, and never a struct, which unnest also accepts.
 var listFunctions = []string{
 	"generate_series", "getvariable", "list_distinct", "list_sort", "list_value", "range", "regexp_extract_all", "split", "str_split", "string_split",
 	"string_to_array",

@@ -21,8 +21,8 @@ import (
 // rows describes the rows of a table or of a query.
 type rows struct {
 	fixed bool
-	// keys are the columns that name the partition of a row. times are the columns that contain an instant within the
-	// period of that partition.
+	// keys are the columns that contain the partition to which a row belongs. times are the columns that contain an
+	// instant within the period of this partition.
 	keys, times map[string]bool
 	// list holds the names of all columns in order. Nil: they are unknown.
 	list []string
@@ -96,9 +96,9 @@ func (p *Parser) aggregateNames(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// mixings returns the expressions of a query that may mix partitions, in the order of their offsets. If the
-// examination panics, because of a defect, mixings reports that the query may mix partitions, so that commands about
-// other assets continue.
+// mixings returns the expressions of a query that may mix partitions, in the order of their offsets. If a defect
+// makes the examination panic, mixings reports that the query may mix partitions, so that commands about other assets
+// still work.
 func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[string]bool) (found []project.Mixing) {
 	defer func() {
 		if defect := recover(); defect != nil {
@@ -133,8 +133,8 @@ func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[str
 	return found
 }
 
-// hidden reports whether the result has a column with the name of the dimension, but an earlier part of the SELECT list
-// may have returned another one.
+// hidden reports whether the SELECT list has a column with the name of the dimension, but an earlier item, such as a
+// *, may return another column with this name.
 func (s *separation) hidden(node map[string]any) bool {
 	earlier := false
 	for _, v := range array(node["select_list"]) {
@@ -147,7 +147,8 @@ func (s *separation) hidden(node map[string]any) bool {
 	return false
 }
 
-// resultPlace returns the node of a query that computes a column. If there is none, it returns the node of the query.
+// resultPlace returns the item of the SELECT list that computes the column name. If there is none, it returns the
+// node of the query.
 func resultPlace(node map[string]any, name string) any {
 	for _, item := range array(node["select_list"]) {
 		if itemName(object(item)) == name {
@@ -274,8 +275,8 @@ func (s *separation) groups(f *frame, n map[string]any, items []any) {
 	}
 }
 
-// keepsAll reports whether an item of a select list is a * that includes a column with the partition, or with an
-// instant of the partition.
+// keepsAll reports whether an item of a SELECT list is a * that includes a column with the partition, or with an
+// instant within its period.
 func (s *separation) keepsAll(f *frame, item any) bool {
 	result := s.output(f, []any{item})
 	return object(item)["type"] == "STAR" && (len(result.keys) > 0 || len(result.times) > 0)
@@ -306,8 +307,8 @@ func (s *separation) aggregate(v any) map[string]any {
 	return nil
 }
 
-// aliased returns the item of a select list to which an expression refers by its position or its alias. If the
-// expression refers to none, aliased returns the expression.
+// aliased returns the item of a SELECT list to which an expression, such as 1 in GROUP BY 1, refers by position or by
+// alias. If the expression refers to none, aliased returns the expression.
 func aliased(v any, items []any) any {
 	n := object(v)
 	if i := int(number(n)); n["type"] == "VALUE_CONSTANT" && i > 0 && i <= len(items) {
@@ -377,9 +378,9 @@ func (s *separation) output(f *frame, items []any) *rows {
 	return r
 }
 
-// keysInSelect reports unnest(getvariable('date_keys')) in a SELECT list if it repeats the rows of each partition, or
-// if another function of the list returns several rows: DuckDB then combines the first row of one with the first row of
-// the other.
+// keysInSelect checks unnest(getvariable('date_keys')) in a SELECT list. It reports a problem if rows of one
+// partition would be repeated for every partition, or if the list calls another function that returns several rows:
+// DuckDB combines the nth row of one function with the nth row of the other.
 func (s *separation) keysInSelect(f *frame, item map[string]any, items []any) {
 	if !f.fixed {
 		s.report(item, "join with it in FROM, and compare "+s.dimension.Name, "the rows of each partition are repeated for every partition of the batch")
@@ -395,7 +396,7 @@ func (s *separation) keysInSelect(f *frame, item map[string]any, items []any) {
 	}
 }
 
-// trim removes the entries of keys and times that are false.
+// trim deletes the map entries of keys and times whose value is false.
 func (r *rows) trim() {
 	for name, ok := range r.keys {
 		if !ok {

@@ -55,8 +55,7 @@ const (
 	end   = "getvariable('date_end')"
 )
 
-// TestBatchesThatMix maps queries with a batch to the problem that Load must report. The problem is the reason why
-// the query may mix partitions.
+// TestBatchesThatMix maps queries with a batch to the reason that Load must report why they may mix partitions.
 func TestBatchesThatMix(t *testing.T) {
 	const (
 		window   = "a window function sees rows of several partitions"
@@ -138,7 +137,7 @@ func TestBatchesThatMix(t *testing.T) {
 		"SELECT date, (SELECT count(*) FROM duckdb_variables()) AS n FROM raw.made":                                   function + "duckdb_variables reads",
 		"SELECT d::DATE AS date FROM range(" + start + ", " + end + " - INTERVAL 1 DAY, INTERVAL 1 HOUR) AS t(d)":     "the rows that range returns depend",
 
-		// A list of columns renames them.
+		// The list of columns after an alias renames columns.
 		"SELECT m.date, b.w FROM raw.made m JOIN (SELECT id, v, date FROM raw.bare) b(id, w, day) ON m.id = b.id":                                join,
 		"WITH t(day, date) AS (SELECT date, id FROM raw.made) SELECT date FROM t":                                                                column,
 		"WITH t(date) AS (SELECT id, date FROM raw.made) SELECT date FROM t":                                                                     column,
@@ -307,7 +306,8 @@ func TestBatchesOfSeveralDimensions(t *testing.T) {
 	}
 }
 
-// TestBatchesOfHoursKeepTheirKeys: a list of hours must keep its length and its values if the query converts it.
+// TestBatchesOfHoursKeepTheirKeys: a query may convert the list of hours only to types in which the hours still
+// differ.
 func TestBatchesOfHoursKeepTheirKeys(t *testing.T) {
 	for cast, want := range map[string]string{
 		"":                "",
@@ -325,8 +325,8 @@ func TestBatchesOfHoursKeepTheirKeys(t *testing.T) {
 	}
 }
 
-// TestBatchStatedAsIndependent: Load accepts a query whose author states that its partitions are independent, although
-// Servo cannot prove it.
+// TestBatchStatedAsIndependent: if the author of a query declares that its partitions are independent, Load accepts
+// the query although Servo cannot prove this.
 func TestBatchStatedAsIndependent(t *testing.T) {
 	header := strings.Replace(inDays, "batch: 50", "batch: {size: all, independent: true}", 1)
 	p, err := loadBatch(t, header, "SELECT date, v FROM raw.made LIMIT 10")
@@ -340,7 +340,7 @@ func TestBatchStatedAsIndependent(t *testing.T) {
 	t.Fatal("the asset is missing")
 }
 
-// USING before or within an outer join, and a reported join before one, must not end the process.
+// An outer join after or around a USING clause, or after a join with a problem, must not cause a panic.
 func TestUsingBesideOuterJoinIsExamined(t *testing.T) {
 	for query, reports := range map[string]bool{
 		"SELECT date, b.v FROM raw.made m JOIN raw.bare b USING (date) LEFT JOIN raw.names n ON n.id = m.id":        false,

@@ -69,8 +69,8 @@ func TestColumnsWithOtherValuesThanThePartition(t *testing.T) {
 	}
 }
 
-// TestBatchesWhoseFirstColumnCounts: if a result has two columns date, the first one is the partition of a row. A * or a
-// struct may have returned it.
+// TestBatchesWhoseFirstColumnCounts: if a result has two columns called date, the first one counts as the partition
+// of a row. It may come from a * or from a struct.
 func TestBatchesWhoseFirstColumnCounts(t *testing.T) {
 	const first = "another column may have this name, too, and the first one counts"
 	for query, want := range map[string]string{
@@ -94,8 +94,8 @@ func TestBatchesWhoseFirstColumnCounts(t *testing.T) {
 	}
 }
 
-// TestConvertedColumnsAreNotThePartition: an hour that is converted to a date, or a part of a name, is the same for
-// several partitions.
+// TestConvertedColumnsAreNotThePartition: a converted partition, such as the date of an hour or a part of a name, can
+// be the same for several partitions, so it does not name one.
 func TestConvertedColumnsAreNotThePartition(t *testing.T) {
 	dimension := map[string]string{"hour": "hourly: {start: 2025-01-01, timezone: Europe/Paris}", "region": "region: {static: [europe-west-1, europe-west-2]}"}
 	files := func(column, upstream, reader string) map[string]string {

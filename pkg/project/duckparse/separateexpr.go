@@ -10,7 +10,7 @@ type filter struct {
 	value     any    // the compared expression
 	id        string // its id
 	condition any
-	span      bool // the condition compares with the span of the batch
+	span      bool // the condition compares value with the span of the batch
 }
 
 // filters splits conditions into those that restrict rows to the partitions of the batch and all others.
@@ -49,7 +49,7 @@ func (s *separation) filters(f *frame, conditions []any) (found []filter, rest [
 			}
 		}
 	}
-	slices.SortStableFunc(found, func(x, y filter) int { // the others may truncate instants within the span
+	slices.SortStableFunc(found, func(x, y filter) int { // the others may truncate instants: spans first
 		switch {
 		case x.span == y.span:
 			return 0
@@ -89,13 +89,13 @@ func (s *separation) semijoin(f *frame, v any) (any, bool) {
 	return n["child"], !sub.fixed && len(sub.list) > 0 && sub.keys[sub.list[0]]
 }
 
-// afterStart is returned by bound for a condition that compares with the start of the span and excludes it.
+// bound returns afterStart for a condition that excludes the start of the span: x > getvariable('date_start').
 const afterStart = 4
 
-// bound returns the expression that a condition compares with the span of the batch, and the compared ends:
-// 1 is the start, 2 is the end, 3 is both, and afterStart excludes the start. An instant at the end of the span
-// belongs to no partition of the batch. So a condition that includes the end makes the task fail with INVALID_OUTPUT,
-// but it does not change the rows of a partition.
+// bound returns the expression that a condition compares with the span of the batch, and with which ends of the span:
+// 1 is the start, 2 the end, 3 both; afterStart means that the condition excludes the start. An instant at the end of
+// the span belongs to no partition of the batch. So a condition that includes the end makes the task fail with
+// INVALID_OUTPUT, but it does not change the rows of a partition.
 func (s *separation) bound(v any) (value any, ends int) {
 	n := object(v)
 	kind := word(n["type"])
@@ -130,7 +130,8 @@ func (s *separation) isNamed(v any, suffix string) bool {
 	return n["function_name"] == "getvariable" && len(args) == 1 && strings.EqualFold(text(args[0]), s.dimension.Name+suffix)
 }
 
-// isKeys reports whether an expression is the list of the partitions, in a type in which they differ.
+// isKeys reports whether an expression is the list of the partitions, converted at most to a type in which the
+// partitions still differ.
 func (s *separation) isKeys(v any) bool {
 	n := object(v)
 	for n["type"] == "OPERATOR_CAST" {
@@ -158,7 +159,7 @@ func (s *separation) variable(v any) (found map[string]any) {
 	return found
 }
 
-// expression reports those parts of an expression that depend on several partitions.
+// expression reports each part of an expression whose value depends on several partitions.
 func (s *separation) expression(f *frame, v any) {
 	switch v := v.(type) {
 	case []any:

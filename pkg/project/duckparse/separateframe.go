@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// frame describes the rows of a FROM clause. An id identifies a value in a row. It is the text of an expression in
-// which columns have their full names. Expressions with the same id have the same value in a row. In a subquery, an
-// id that begins with ^ belongs to the query that contains the subquery.
+// frame describes the rows of a FROM clause. An id identifies a value in a row: it is the text of the expression that
+// computes the value, with the full names of its columns. Expressions with the same id have the same value in a row.
+// In a subquery, an id that begins with ^ belongs to the query that contains the subquery.
 type frame struct {
 	tables []namedRows
 	fixed  bool
@@ -79,7 +79,8 @@ func (f *frame) column(names []string) string {
 	return "?." + column
 }
 
-// star adds the columns of a * to a result. names describes the names of the columns so far.
+// star adds the columns of a * to the result r. names describes the names of the columns that the SELECT list has so
+// far.
 func (f *frame) star(item map[string]any, r *rows, taken map[string]bool, names *columns) {
 	if computed, _ := item["columns"].(bool); computed || item["expr"] != nil {
 		names.unlisted = append(names.unlisted, nil)
@@ -122,8 +123,8 @@ func (f *frame) star(item map[string]any, r *rows, taken map[string]bool, names 
 	}
 }
 
-// first reports whether a * returns this column under its own name. This is the case if no earlier table has another
-// column with that name.
+// first reports whether a column is the first of a * with its name: no earlier table has another column with that
+// name.
 func (f *frame) first(alias, column string) bool {
 	for _, t := range f.tables {
 		switch {

@@ -14,7 +14,7 @@ type chain struct {
 	merged     map[string]bool
 }
 
-// frame combines the tables of a chain, before their conditions are known.
+// frame combines the tables of a chain, without its conditions.
 func (c *chain) frame(with *withRows, outer *frame) *frame {
 	f := &frame{fixed: true, keys: map[string]bool{}, times: map[string]bool{}, merged: c.merged, with: with, outer: outer}
 	for _, leaf := range c.leaves {
@@ -194,9 +194,9 @@ var knownFunctions = []string{
 	"generate_series", "glob", "icu_calendar_names", "json_each", "json_tree", "pg_timezone_names", "range", "repeat", "repeat_row", "sniff_csv", "unnest",
 }
 
-// isSeries reports whether a call returns instants from the start to the end of the batch. It returns false unless
-// the step divides the length of a period: otherwise, the instants in a period would depend on where the batch
-// starts. It also returns false if the call omits instants at the end of the last period.
+// isSeries reports whether a call returns instants from the start to the end of the batch. The step must divide the
+// length of a period, or else the instants within a period would depend on where the batch starts. The call must not
+// omit instants at the end of the last period.
 func (s *separation) isSeries(call map[string]any) bool {
 	name, args := word(call["function_name"]), array(call["children"])
 	if name != "generate_series" && name != "range" || len(args) != 3 || !s.isNamed(args[0], "_start") {
@@ -245,7 +245,7 @@ func (s *separation) stored(n map[string]any, name string) *rows {
 	return &rows{keys: map[string]bool{column: true}}
 }
 
-// changing reports whether a part of FROM depends on the batch.
+// changing reports whether the rows of a part of FROM depend on the partitions of the batch.
 func (s *separation) changing(v any, with *withRows) (found bool) {
 	contains(v, func(n map[string]any) {
 		switch n["type"] {
@@ -294,7 +294,8 @@ func equalSides(v any) (left, right any, ok bool) {
 	return n["left"], n["right"], kind == "COMPARE_EQUAL" || kind == "COMPARE_NOT_DISTINCT_FROM"
 }
 
-// solve applies the conditions of a chain to its tables.
+// solve derives from the conditions of a chain which rows its tables have after the joins, and reports joins that mix
+// partitions.
 func (s *separation) solve(c *chain, f *frame, at any) *frame {
 	same := classes{}
 	for _, pair := range c.equal {
@@ -363,8 +364,9 @@ func (s *separation) anyIn(ids map[string]bool, same classes, class string) bool
 // isMerged reports whether an id is a column that USING merges.
 func isMerged(id string) bool { return strings.HasPrefix(id, ".") }
 
-// allIn reports whether ids contains a class, apart from merged columns. In time zones other than UTC, the type of an
-// instant matters, so a merged column is an instant only if the columns that it merges are instants.
+// allIn reports whether ids contains every id of a class, except merged columns. In time zones other than UTC, the
+// type of an instant matters, so a merged column counts as an instant only if all columns that it merges are
+// instants.
 func allIn(ids map[string]bool, same classes, class string) bool {
 	for id := range same {
 		if same.of(id) == class && !isMerged(id) && !ids[id] {
@@ -374,8 +376,8 @@ func allIn(ids map[string]bool, same classes, class string) bool {
 	return true
 }
 
-// bind marks the rows of a subquery as fixed if the subquery reads only one partition: the partition of the current
-// row in the query that contains the subquery.
+// bind marks the rows of a subquery as fixed if the subquery reads only the partition to which the current row of the
+// outer query belongs.
 func (s *separation) bind(f *frame) {
 	for _, ids := range []map[string]bool{f.keys, f.times} {
 		for id := range ids {
@@ -470,8 +472,9 @@ func (f *frame) linkedBy(link string) map[string]bool {
 	return f.keys
 }
 
-// link returns two ids, one from each side of a join, and the kind of link. A condition of the join compares them for
-// equality, and each determines the partition of a row on its side. If there is no such condition, the kind is "".
+// link searches a join for a condition that compares two ids for equality, one from each side, each of which
+// determines the partition of a row on its side. It returns the ids and the kind of link. If there is no such
+// condition, the kind is "".
 func (s *separation) link(n map[string]any, f, kept, other *frame, conditions []any) (x, y, link string) {
 	type pair struct{ a, b string }
 	var pairs []pair
@@ -500,8 +503,8 @@ func (s *separation) link(n map[string]any, f, kept, other *frame, conditions []
 	return "", "", ""
 }
 
-// sideFilters applies the conditions of an outer join that restrict one of its sides to the partitions of the batch. It
-// returns the other conditions.
+// sideFilters applies those conditions of an outer join that restrict one of its sides to the partitions of the
+// batch, and returns the other conditions.
 func (s *separation) sideFilters(f, kept, other *frame, conditions []any) (rest []any) {
 	filters, rest := s.filters(f, conditions)
 	for _, x := range filters {

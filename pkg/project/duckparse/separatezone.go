@@ -2,11 +2,11 @@ package duckparse
 
 import "strings"
 
-// Queries compute in UTC. The dates of an instant in UTC and in the time zone of a dimension may differ, so the day of
-// an instant in UTC is the partition only if the periods of the dimension begin in UTC.
+// Queries compute in UTC. The date of an instant in UTC may differ from its date in the time zone of a dimension. So
+// the UTC date of an instant names the partition only if the dimension has the time zone UTC.
 
-// isLocal reports whether a dimension of dates has another time zone than UTC, and the query computes with instants.
-// Such a query must convert instants into the time zone of the dimension.
+// isLocal reports whether the dimension is a date in another time zone than UTC, and the query computes with
+// instants. Such a query must convert instants into the time zone of the dimension.
 func (s *separation) isLocal(statement any) (local bool) {
 	if s.dimension.Type != "DATE" || s.dimension.Zone == "UTC" {
 		return false
@@ -88,8 +88,8 @@ func inZone(v any) (zone string, instant any) {
 	return "", nil
 }
 
-// sameInstant returns the expression that v converts to TIMESTAMP or TIMESTAMPTZ in UTC. It returns nil if v does not
-// convert an expression.
+// sameInstant returns x if v is a conversion of x that does not change the instant: to TIMESTAMP or TIMESTAMPTZ, in
+// UTC. Otherwise it returns nil.
 func sameInstant(v any) any {
 	if n := object(v); n["type"] == "OPERATOR_CAST" && isTimestamp(n) {
 		return n["child"]
@@ -106,8 +106,8 @@ func castTo(name string, v any) map[string]any {
 }
 
 // boundID returns the id of an expression that a condition compares with the span of the batch. If the query must
-// convert instants into a time zone, their type matters, so the id contains a cast to TIMESTAMPTZ. The partition columns
-// of assets have this type.
+// convert instants into a time zone, their type matters. Then the id contains a cast to TIMESTAMPTZ, the type that
+// partition columns of assets have.
 func (s *separation) boundID(f *frame, v any) string {
 	id := s.id(f, v)
 	if !s.local || f.times[id] || typeName(object(v)) == withZone {
@@ -122,9 +122,8 @@ const (
 	linkTime = "time "
 )
 
-// links returns the ids that determine the partition of a row of a leaf, which is one of the joined tables, and what
-// kind of link each of them is. These are the leaf's keys and times, and expressions in conditions that compute the
-// period of a row.
+// links maps the ids that determine the partition of a row of a leaf (one of the joined tables) to their kinds of
+// link. These ids are the leaf's keys and times, and expressions in conditions that compute the period of a row.
 func (s *separation) links(leaf, f *frame, conditions []any) map[string]string {
 	ids := map[string]string{}
 	for id := range leaf.times {

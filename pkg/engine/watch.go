@@ -14,9 +14,9 @@ import (
 
 // Limits of watchers.
 const (
-	// maxChanges is the maximum number of changed rows that a watcher gets at once.
+	// maxChanges is the maximum number of changed rows in one message. If there are more, the watcher gets a Resync.
 	maxChanges = 10_000
-	// maxBehind is the maximum number of deltas that are read for a watcher at once.
+	// maxBehind is the maximum number of deltas that are read for one message.
 	maxBehind = 256
 	// watchPause is the minimum time between two messages. It limits the cost of a watcher while revisions are published
 	// in quick succession.
@@ -41,10 +41,10 @@ type Changes struct {
 	Rows  []state.Record
 }
 
-// Watch calls send for each change after a position, until ctx ends or send fails. A zero position means the newest
-// revision. In this case, Watch first sends the position of that revision. While nothing changes, Watch sends an
-// Alive message after each period of length quiet. It merges changes that are published while send is busy. If the
-// changes since the position are unknown or too many, it sends a Resync.
+// Watch sends the changes after a position, until ctx ends or send fails. If the position is zero, Watch begins at
+// the newest revision, and first sends the position of that revision. While nothing changes, it sends an Alive
+// message at intervals of quiet. Changes that are published while send is busy become one message. If the changes
+// since the position are unknown or too many, it sends a Resync.
 //
 // Only rows for which keep returns true are sent.
 func (e *Engine) Watch(ctx context.Context, after Position, quiet time.Duration, keep func(state.Record) bool, send func(*Changes) error) error {
@@ -118,8 +118,8 @@ func (w *watcher) start(ctx context.Context, after Position) error {
 	return w.send(c)
 }
 
-// advance sends the changes up to a revision. If this revision was collected, it sends the changes up to the newest
-// one.
+// advance sends the changes up to a revision. If this revision has already been deleted, it sends the changes up to
+// the newest one.
 func (w *watcher) advance(ctx context.Context, revision int64) error {
 	m, err := w.e.cfg.Manifests.LoadAt(ctx, revision)
 	if errors.Is(err, manifest.ErrAbsent) { // the revision was collected
@@ -160,7 +160,7 @@ func (w *watcher) changed(ctx context.Context, m *manifest.Manifest) (changed []
 		return nil, true, nil
 	}
 	rows, err := snapshot.LoadDeltas(ctx, w.e.cfg.Codec, w.e.cfg.Manifests, fresh)
-	if errors.Is(err, manifest.ErrMissing) { // a file was collected in the meantime
+	if errors.Is(err, manifest.ErrMissing) { // a file has been deleted in the meantime
 		return nil, true, nil
 	}
 	if err != nil {

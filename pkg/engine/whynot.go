@@ -13,7 +13,7 @@ import (
 
 // Automation runs an asset without a person. It is a schedule, or a request that has not become a run.
 type Automation struct {
-	// Schedule is the name of a schedule. Request is the id of a request. Exactly one of them is set.
+	// Either Schedule is the name of the schedule, or Request is the id of the request.
 	Schedule string `json:"schedule,omitempty"`
 	Request  string `json:"request_id,omitempty"`
 	// Status explains why the automation has not run the asset, or when it will.

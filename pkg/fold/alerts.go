@@ -12,11 +12,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The code that makes a transition also applies the alert rules to it. Each transition is counted in exactly one
-// notification for each channel of each rule that covers the transition (I-31). All times of alerts are fold times,
-// which never move back.
+// Code of the fold that makes a transition also applies the alert rules to it. Each transition is counted in exactly
+// one notification for each channel of each rule that covers the transition (I-31). All times of alerts are fold
+// times, which never move back.
 
-// alertKept is how long an open alert without further transitions is kept.
+// alertKept is how long an open alert is kept after its last transition.
 const alertKept = 30 * 24 * time.Hour
 
 // maxQuiet is the maximum number of ended alerts whose rows one transition removes.
@@ -38,7 +38,7 @@ const (
 	itemPaused   = "paused"
 )
 
-// transition is a change of state that alert rules may report.
+// transition is a change to a bad state, which alert rules may report.
 type transition struct {
 	// subject is the subject of the alert. If it is empty, the rule itself is the subject. asset is the asset of the
 	// transition: a rule with a selection reports the transition only if it covers this asset.
@@ -47,7 +47,7 @@ type transition struct {
 	// names.
 	causes []string
 	// item is the part of the subject that has to recover before the alert ends, such as a partition. passing means that
-	// the transition has no such part: nothing has to recover.
+	// nothing has to recover: the alert has no such part.
 	item    string
 	passing bool
 	// once means that the transition is not reported again until the item has recovered.
@@ -127,7 +127,7 @@ func (f *folder) alert(t transition) {
 	}
 }
 
-// report counts a transition for a rule, and notifies its channels unless the rule is muted.
+// report counts a transition in the alert of a rule, and notifies the rule's channels unless the rule is muted.
 func (f *folder) report(old *state.AlertRule, subject, cause string, t *transition) {
 	now := f.st.FoldTime
 	row := state.Alert{Subject: subject, Cause: cause, Rule: old.Rule, FirstAt: now}
@@ -316,7 +316,7 @@ func (f *folder) firstFailedCheck(t *state.Task) (text string) {
 }
 
 // reportRun reports the end of a run. The alert about the runs of a schedule ends when one of these runs, or a retry
-// of one, succeeds. A failed run without a schedule never recovers, but the alerts about its assets do.
+// of one, succeeds. A failure of a run without a schedule cannot recover; alerts about the assets of the run can.
 func (f *folder) reportRun(run *state.Run) {
 	schedule := ScheduleOf(run)
 	t := transition{
@@ -361,8 +361,8 @@ func (f *folder) reportRefused(r *state.RunRequest) {
 	})
 }
 
-// reportBlocked reports that a schedule does not tick as it should. It repeats the report only after the schedule has
-// recovered.
+// reportBlocked reports that a schedule does not tick as it should. Further reports have no effect until the schedule
+// has recovered.
 func (f *folder) reportBlocked(schedule, item, code, message string) {
 	f.alert(transition{
 		subject: subjectSchedule + schedule, causes: []string{event.CauseScheduleBlocked}, item: item, once: true, code: code, message: message,

@@ -87,7 +87,7 @@ func (w *alerted) counted(channel string) (total int64) {
 	}
 	for id, n := range of {
 		if !live[id] {
-			delete(of, id) // no row moves to history here, so a digest has replaced this notification and added its count
+			delete(of, id) // no row moves to history here, so a digest has replaced this one and counts its transitions
 			continue
 		}
 		total += n
@@ -313,7 +313,7 @@ func TestAlertOfScheduleIsOverWithNextSuccess(t *testing.T) {
 }
 
 // A retry may end long after the first run of its chain has left the live state. In a rebuild, this run may still be
-// in the live state.
+// in the live state. The result must be the same.
 func TestAlertOfScheduleIsOverWithRetry(t *testing.T) {
 	for name, evicted := range map[string]bool{"the first run is live": false, "the first run is history": true} {
 		t.Run(name, func(t *testing.T) {
@@ -409,8 +409,8 @@ func TestI31TransitionsAreReportedOnce(t *testing.T) {
 	})
 }
 
-// A message was cut in the middle of a character. After its white space is collapsed, it may be shorter than the
-// limit, so that it is not cut again.
+// The worker has cut this message in the middle of a character. With its white space collapsed, the message is
+// shorter than the limit, so the fold does not cut it again.
 func TestMessageOfAlertIsUTF8(t *testing.T) {
 	w := newAlerted(t, rule("failed", event.CauseTaskFailed))
 	run := w.Run(foldtest.Task("a"))

@@ -40,7 +40,7 @@ func (f *folder) adopt(current *state.Task, ref event.AttemptRef) *state.Task {
 	t := *current
 	f.closeAttempt(&t, closing{outcome: event.Failed, code: CodeSuperseded, message: "a later attempt reported"})
 	grant(&t, ref.GrantedAttempts-t.GrantedAttempts)
-	if beyond := ref.Attempt - t.MaxAttempts; beyond > 0 { // an attempt beyond the maximum proves that more attempts were granted
+	if beyond := ref.Attempt - t.MaxAttempts; beyond > 0 { // more attempts must have been granted
 		grant(&t, min(beyond, MaxGrantedAttempts-t.GrantedAttempts))
 	}
 	f.beginAttempt(&t, ref.Attempt)
@@ -73,7 +73,7 @@ func (f *folder) taskStarted(p *event.TaskStarted) verdict {
 	case current.State == state.TaskRunning && p.StartedAt >= current.StartedAt:
 		return noChange
 	}
-	// If the task is RUNNING, a heartbeat overtook this report, and the task started earlier than recorded.
+	// If the task is already RUNNING, a heartbeat has overtaken this report, and the recorded start is too late.
 	f.markRunning(current, p.AttemptRef, p.StartedAt)
 	return folded
 }
@@ -91,8 +91,8 @@ func (f *folder) markRunning(current *state.Task, ref event.AttemptRef, since ev
 	})
 }
 
-// taskHeartbeat records a heartbeat. It changes only the table of heartbeats, unless the heartbeat overtook the
-// report of the start.
+// taskHeartbeat records a heartbeat. It changes only the table of heartbeats, unless it has overtaken the report of
+// the start.
 func (f *folder) taskHeartbeat(p *event.TaskHeartbeat) verdict {
 	t, v := f.accept(p.AttemptRef)
 	switch {
@@ -197,8 +197,8 @@ func (f *folder) recordSuperseded(p *event.TaskFinished, c closing) {
 	put(f, f.st.Attempts, &row)
 }
 
-// earliest returns the earlier of two start times of an attempt, either of which may be 0 (unknown). A heartbeat that
-// overtakes the report of the start contains a start time that is too late.
+// earliest returns the earlier of two start times of an attempt; 0 means unknown. (If a heartbeat overtakes the
+// report of the start, the start time that it causes is too late.)
 func earliest(a, b event.Time) event.Time {
 	if a == 0 || b == 0 {
 		return a + b
@@ -289,8 +289,8 @@ func (f *folder) changeAttempt(t *state.Task, change func(*state.Attempt)) {
 	put(f, f.st.Attempts, &row)
 }
 
-// dropOutbox deletes the outbox row of the current attempt. A delta contains the tombstones of all attempts, so each
-// tombstone contains only what its readers need.
+// dropOutbox deletes the outbox row of the current attempt. Deltas contain a tombstone for each attempt, so a
+// tombstone contains only the columns that readers need.
 func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 	old := f.st.Outbox.Get(ids.DispatchID(t.RunID, t.TaskKey, t.Attempt))
 	if old == nil {
@@ -345,10 +345,10 @@ func (f *folder) materializedPartition(t *state.Task, partition, uri string, cel
 	})
 }
 
-// readUpTo returns the fold sequence number at which the outputs of other runs that the task has read were visible.
-// It returns 0 if the task ran although an upstream had not succeeded, or although a later run had overtaken an
-// upstream. In this case, the task has not read the visible output of this upstream, and the task's row does not say
-// which upstream it is.
+// readUpTo returns the fold sequence number up to which the task has read visible outputs of other runs: that of the
+// state on which its run was planned. It returns 0 if an upstream had not succeeded, or if a later run had overtaken
+// it: then the task has not read the visible output of this upstream, and its row does not say which upstream this
+// is.
 func readUpTo(run *state.Run, t *state.Task) int64 {
 	if t.LeftOut > 0 {
 		return 0

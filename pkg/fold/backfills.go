@@ -11,8 +11,9 @@ import (
 
 // A backfill is a list of chunks, and each chunk is materialized by one run. When the fold ends the run of a chunk,
 // it also requests the next chunk, so a backfill needs no events of its own to advance. The fold never reads the list
-// of a chunk's partitions. It knows only their number, and the planner reports which positions of the chunk a run
-// materializes. The n-th task of the run, in the order of task keys, materializes the n-th of these positions.
+// of a chunk's partitions. It knows only their number. The trigger of a run names the positions in this list that the
+// run materializes: the n-th task of the run, in the order of task keys, materializes the partition at the n-th of
+// these positions.
 
 // Codes of backfills, in addition to the codes of tasks and refusals.
 const (
@@ -91,7 +92,7 @@ func (f *folder) putChunk(b *state.Backfill, old, row *state.Chunk, was, is stat
 	put(f, f.st.Chunks, row)
 }
 
-// cellsOf decodes the partitions of a chunk.
+// cellsOf decodes the states of a chunk's partitions.
 func cellsOf(row *state.Chunk) state.Cells {
 	cells, err := state.ParseCells(row.Cells)
 	if err != nil {
@@ -153,7 +154,7 @@ func (f *folder) checkChunk(requestID string, p *event.ChunkPlan) verdict {
 	return verdict{}
 }
 
-// positionsIn decodes positions that the check of the event has accepted.
+// positionsIn decodes a list of positions, which were already checked with their event.
 func positionsIn(text string) []int {
 	positions, err := event.ParsePositions(text)
 	if err != nil {
@@ -162,8 +163,8 @@ func positionsIn(text string) []int {
 	return positions
 }
 
-// assign applies the plan of a chunk to the chunk's remaining partitions. A planned partition becomes running. A
-// partition that needs no run becomes done. All others become skipped.
+// assign sets the states of a chunk's remaining partitions according to its plan: planned partitions become running,
+// those that need no run become done, and all others become skipped.
 func (f *folder) assign(row *state.Chunk, cells state.Cells, p *event.ChunkPlan) {
 	assigned := make(map[int]byte, len(cells))
 	for _, n := range positionsIn(p.Planned) {
@@ -224,7 +225,7 @@ func (f *folder) startChunk(run *state.Run, p *event.RunTriggered) {
 	row.State, row.RequestID, row.RunID, row.StartedAt, row.EndedAt, row.Requeue = state.ChunkRunning, "", run.RunID, f.at(), 0, false
 	row.Try = max(row.Try, try)
 	f.putChunk(b, &old, row, cells, is)
-	switch { // in a bare rebuild, the backfill may end before this run of its last chunk is folded
+	switch { // in a bare rebuild, the backfill may end before this run is folded
 	case b.State == state.BackfillCancelled:
 		b.State, b.EndedAt = state.BackfillCancelling, 0
 	case b.State.Ended():
@@ -243,8 +244,8 @@ func (f *folder) plannedCells(run *state.Run) (int64, bool) {
 	return cellsOf(row).Count(state.CellRunning), true
 }
 
-// mismatch compares the number of partitions in a plan with the number of partitions that the trigger of the chunk's
-// run names. It returns a description of the difference, or "".
+// mismatch returns a description of the difference if a plan has another number of partitions than the trigger of the
+// chunk's run names, or "".
 func (f *folder) mismatch(run *state.Run, defs []event.TaskDef) string {
 	planned, ok := f.plannedCells(run)
 	if !ok {

@@ -99,7 +99,7 @@ type Defaults struct {
 	HeartbeatTimeoutSec int32 // 0: the system's default
 	Pool                string
 	Priority            int32
-	// Keep determines which superseded outputs are kept. If Keep.All is set, logs are also kept.
+	// Keep determines which superseded outputs are kept. If Keep.All is set, all logs are also kept.
 	Keep plan.Keep
 	// KeepLogs is how long to keep logs. 0: the collector's default.
 	KeepLogs time.Duration
@@ -114,15 +114,15 @@ type Ref struct {
 	Offset int
 }
 
-// SQLParser returns the tables that queries read, except tables that a query defines itself (WITH). Each query should
-// be a single SELECT. The results are in the order of the queries. An error means that the parser itself failed, and
-// ends the load.
+// SQLParser returns the tables that queries read, except tables that a query defines itself (WITH). The results are
+// in the order of the queries; a query that is not a single SELECT has an error in its result. If the parser itself
+// fails, SQLParser returns an error, and Load fails.
 type SQLParser func(ctx context.Context, queries []string) ([]Parsed, error)
 
 // Parsed contains the tables and files that a query reads, in the order of their offsets, or the error of the query.
 type Parsed struct {
 	Refs []Ref
-	// Lookbacks are the expressions that need rows from before the partition, in the order of their offsets.
+	// Lookbacks are the expressions that need rows of earlier days than the partition, in the order of their offsets.
 	Lookbacks []Lookback
 	Output    Output
 	// Variables are the names that the query passes to getvariable, in the order of their offsets.
@@ -150,7 +150,8 @@ type Column struct {
 // Output describes the columns of the result of a query.
 type Output struct {
 	Named map[string]Origin // the origin of each named column, in lower case
-	// Rest are the tables whose columns the query passes through under their own names, unless Named contains them.
+	// Rest are the tables whose columns are also columns of the result, unchanged and under their own names, except
+	// those in Named.
 	Rest []Ref
 	// Complete is true if the result has no columns besides those of Named and Rest.
 	Complete bool
@@ -164,7 +165,7 @@ type Origin struct {
 	Change   Change
 }
 
-// Change says how the values of a column may differ from their origin.
+// Change says how much the values of a column may differ from their [Origin].
 type Change int
 
 // The changes, from the smallest to the greatest.
@@ -172,7 +173,7 @@ const (
 	Unchanged Change = iota
 	Retyped          // the values are equal, but may have another type
 	Rewritten        // a conversion may have changed the values, for example an hour to a date
-	Hidden           // another column with the same name may come first
+	Hidden           // readers may get another column of this name instead
 )
 
 // Lookback is an expression that needs rows of days before the partition. An example is a filter that every row must
@@ -184,9 +185,9 @@ type Lookback struct {
 	Variable string // in lower case; "": the expression compares columns
 	// Columns are the stored columns to which Column may refer.
 	Columns []Column
-	// Days are columns that must contain the day of the partition. If one of them does not, the expression is not a
-	// lookback. Each item lists the stored columns to which one name may refer: one of these columns must contain the
-	// day, and the others must not exist.
+	// Days lists the names of columns in the expression that must contain the day of the partition; otherwise, the
+	// expression is not a lookback. Each item lists the stored columns to which one name may refer: exactly one of them
+	// must exist, and contain the day.
 	Days [][]Column
 	// Window is true if the expression is a window function whose window is ordered by the column.
 	Window bool
@@ -212,12 +213,12 @@ type Options struct {
 	// User replaces $USER in the name of a workspace.
 	User string
 	// Validate makes Load return a project even if its settings or schedules have problems. Such a project must not run.
-	// If Validate is set, an asset is broken only if a problem prevents its query from being bound.
+	// In this project, an asset is marked as broken only if a problem prevents DuckDB from binding its query.
 	Validate bool
 }
 
-// Load reads the project in the folder dir. An error of type [Problems] is about the user's files. If Load returns
-// both such an error and a project, those assets of the project that have no problems can run.
+// Load reads the project in the folder dir. An error of type [Problems] lists problems in the user's files. If Load
+// also returns a project, the assets without problems can run.
 func Load(ctx context.Context, dir string, o Options) (*Project, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
@@ -304,7 +305,8 @@ type loader struct {
 	unreadable map[string]bool
 	// nameless means that the key of an asset is unknown, because its declaration has a problem.
 	nameless bool
-	// unbound contains the files with problems outside of their queries or in the tables that their queries read.
+	// unbound contains the files whose queries DuckDB cannot bind: files with problems outside of their queries, or in
+	// the tables that the queries read.
 	unbound map[string]bool
 	// cyclic are the files of assets on a cycle. twice are the files with assets that another file also declares.
 	cyclic, twice []string

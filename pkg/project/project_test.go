@@ -94,7 +94,7 @@ func TestLoadReadsSchedules(t *testing.T) {
 	}, p.Schedules)
 }
 
-// This test fails if a project with a broken schedule can be deployed, because its release would remove the schedule.
+// A project with a broken schedule must not be deployable, because its release would remove the schedule.
 func TestBrokenScheduleStopsProject(t *testing.T) {
 	files, _ := archive(t, "testdata/good.txtar")
 	files["schedules/often.yml"] = &fstest.MapFile{Data: []byte("often: {every: 1s, run: {assets: [raw/weather]}}")}

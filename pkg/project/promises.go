@@ -98,7 +98,7 @@ var scheduleSLAFields = table[schedule]{
 		func(f yamlFile, n *yaml.Node, s *schedule) { f.promise(n, "run", &s.SLASec) }),
 }
 
-// sound reads a mapping, and reports whether the mapping is free of problems.
+// sound reads a mapping, and returns whether this caused no problem.
 func (f yamlFile) sound(n *yaml.Node, what string, known fields) bool {
 	before := len(f.problems)
 	f.mapping(n, what, known)

@@ -131,7 +131,8 @@ var publishFields = table[publish]{
 		[]string{modeLink, modeCopy}, func(p *publish) *string { return &p.mode }),
 }
 
-// overlap reports whether a folder overlaps with a DuckDB file or with the folder of its links.
+// overlap reports whether the published folder contains the published DuckDB file, or lies within it or its folder of
+// links.
 func overlap(folder, file string) bool {
 	if folder == "" || file == "" {
 		return false
@@ -161,8 +162,8 @@ func (f yamlFile) publishPlace(n *yaml.Node, what string, to *string) {
 	}
 }
 
-// checkPlaces reports places in data folders. Queries may read the files of such folders, so a query could read the
-// published outputs of other assets without depending on these assets.
+// checkPlaces reports places in data folders. Queries may read the files of data folders. So a query could read
+// published outputs of other assets without a dependency on these assets.
 func (l *loader) checkPlaces() {
 	if l.places == nil {
 		return
@@ -191,7 +192,7 @@ func (l *loader) linkPublish() {
 		p := a.publish
 		switch {
 		case p != nil && !l.published && l.unreadable[ConfigFile]:
-			continue // the problem may be in publish of servo.yaml
+			continue // the field publish in servo.yaml may have a problem
 		case p != nil && !l.published:
 			l.report(p.at, "add publish: {folder: ./published} to "+ConfigFile+", or remove it", "%s names no place where outputs are published", ConfigFile)
 			continue

@@ -38,8 +38,7 @@ func (f yamlFile) quarantine(n *yaml.Node, a *declared) {
 	a.quarantine = q
 }
 
-// linkQuarantine sets the quarantine of the asset's work. It does so only if the asset has a check that can block an
-// output.
+// linkQuarantine sets the quarantine in the asset's work, if the asset has a check that can block an output.
 func (l *loader) linkQuarantine(a *declared) {
 	q := a.quarantine
 	switch {

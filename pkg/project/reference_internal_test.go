@@ -158,8 +158,7 @@ func namesOf(s *shape) string {
 	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }
 
-// fieldsTable returns a table of the fields of a mapping. It omits the fields that the parameter except also
-// contains.
+// fieldsTable returns a table of the fields of a mapping. It omits fields that also exist in except.
 func fieldsTable(s, except *shape) string {
 	var rows strings.Builder
 	rows.WriteString("| field | value | default | |\n| --- | --- | --- | --- |\n")
@@ -311,7 +310,7 @@ func flow(value any) string {
 	return strings.TrimSpace(string(text))
 }
 
-// plain removes the quotes of JSON where YAML needs none.
+// plain removes quotes that JSON needs, but YAML does not.
 func plain(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
 		n.Style = 0

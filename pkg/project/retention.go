@@ -15,7 +15,7 @@ type Retention struct {
 	Default plan.Keep
 	// Logs is how long to keep logs. 0: the collector's default.
 	Logs time.Duration
-	// Problems are the problems in asset files. A file with problems may declare any asset.
+	// Problems are the problems in asset files. Which assets such a file declares may be unknown.
 	Problems Problems
 
 	assets map[string]plan.Keep // the rule of each asset
@@ -36,7 +36,7 @@ func LoadRetention(ctx context.Context, dir string, o Options) (*Retention, erro
 	for _, a := range l.assets {
 		key := a.Key.String()
 		if _, twice := r.assets[key]; twice || bad[a.File] {
-			a.Keep = plan.Keep{All: true} // the rule that the user intends is unknown
+			a.Keep = plan.Keep{All: true} // the rule is not certain, so keep everything
 		}
 		r.assets[key] = a.Keep
 	}

@@ -2,9 +2,9 @@ package project
 
 import "github.com/servo-orchestration/servo/pkg/sqltext"
 
-// trimQuery returns the SQL without leading and trailing space and comments, and without trailing semicolons. It also
-// returns the offset where the query starts. It returns "" if nothing remains. Semicolons between statements stay, so
-// that the parser rejects them.
+// trimQuery returns the SQL without leading and trailing space and comments, and without trailing semicolons. If
+// nothing remains, it returns "". start is the offset at which the query starts. Semicolons between statements stay,
+// so that the parser rejects several statements.
 func trimQuery(sql string) (query string, start int) {
 	first, last := -1, 0
 	for i := 0; i < len(sql); {

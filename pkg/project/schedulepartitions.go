@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// namedDimension is a dimension in the partitions of a schedule, and the position of its name in the file.
+// namedDimension is a dimension that the partitions of a schedule name, with its position in the file.
 type namedDimension struct {
 	name string
 	at   *yaml.Node
@@ -55,7 +55,7 @@ func (f yamlFile) runSelection(n *yaml.Node, s *schedule) {
 	s.Run.Partitions = append(s.Run.Partitions, n.Value)
 }
 
-// runPartitions reads a mapping from dimensions to partitions as one selection.
+// runPartitions reads a mapping from dimensions to values as one selection.
 func (f yamlFile) runPartitions(n *yaml.Node, s *schedule) {
 	known := fields{}
 	var clauses []string
@@ -97,8 +97,8 @@ func (f yamlFile) scalars(n *yaml.Node, what string) []string {
 	return texts
 }
 
-// checkDimensions reports named dimensions that no selected asset has. A selection that names no dimension refers to
-// the time dimension.
+// checkDimensions reports dimensions in selections that no selected asset has. "" means the time dimension. known
+// contains the dimensions of the selected assets.
 func (s *schedule) checkDimensions(known map[string]bool) {
 	for _, d := range s.dimensions {
 		switch {

@@ -23,14 +23,14 @@ const SchedulesDir = "schedules"
 // MaxSchedules is the maximum number of schedules of a project.
 const MaxSchedules = 10_000
 
-// schedule holds the fields of a schedule while its file is read.
+// schedule contains the fields of a schedule while the project is loaded.
 type schedule struct {
 	event.Schedule
 	file yamlFile
 	node *yaml.Node // the name of the schedule
 	// fields are the nodes of its fields, by name, such as cron and dst.gap.
 	fields map[string]*yaml.Node
-	// upstream is the field upstream of run, or "".
+	// upstream is the value of the field run.upstream, or "".
 	upstream string
 	// selections are the items of the field assets. dimensions are the dimensions that the field partitions names.
 	// [loader.linkSchedules] checks both.
@@ -39,7 +39,7 @@ type schedule struct {
 	start, end string
 }
 
-// runOfSchedule is the name of the field run in messages about problems.
+// runOfSchedule is how messages about problems name the field run.
 const runOfSchedule = "run"
 
 // These are the values of the field upstream.
@@ -302,7 +302,7 @@ func (s *schedule) fail(field, suggestion, format string, args ...any) {
 	s.file.fail(n, suggestion, format, args...)
 }
 
-// invalid reports an error that the calendar returned.
+// invalid reports an error of package calendar, if possible at the field that caused it.
 func (s *schedule) invalid(err error) {
 	var field *calendar.FieldError
 	if !errors.As(err, &field) {
@@ -405,8 +405,8 @@ func (l *loader) collectSchedules() {
 }
 
 // checkSelections reports selections that match no asset, dimensions that no selected asset has, and schedules that
-// select partitioned assets but no partitions. It reports only what is certain, because problems in files of assets may
-// hide assets, tags and partitions.
+// select partitioned assets but no partitions. If problems in asset files may hide assets, tags or partitions, it
+// reports only problems that are certain nevertheless.
 func (l *loader) checkSelections() {
 	if len(l.schedules) == 0 {
 		return

@@ -39,7 +39,7 @@ func IsSchema(text []byte) bool {
 	return json.Unmarshal(text, &given) == nil && json.Unmarshal(Schema(), &want) == nil && reflect.DeepEqual(given, want)
 }
 
-// shape describes a value. It is a part of a JSON Schema.
+// shape describes the valid values of a field or a file. It is a part of a JSON Schema.
 type shape struct {
 	Schema      string `json:"$schema,omitempty"`
 	Ref         string `json:"$ref,omitempty"`
@@ -101,18 +101,18 @@ func (ps properties) MarshalJSON() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// field is one field of a mapping: its shape, and a function that reads it into a T.
+// field is one field of a mapping: its name, its shape, and a function that reads its value and stores it in a T.
 type field[T any] struct {
 	name  string
 	shape shape
 	read  func(f yamlFile, n *yaml.Node, to *T)
 }
 
-// table lists the fields of a mapping. It is the only place that names these fields. Load reads files with it, and
-// the schema and the reference are generated from it.
+// table lists the fields of a mapping. It is the only list of these fields: Load uses it to read files, and the
+// schema and the reference are generated from it.
 type table[T any] []field[T]
 
-// fields returns the functions that read the fields of a mapping and store their values in the parameter to.
+// fields returns the functions that read the fields of a mapping and store their values in *to.
 func (t table[T]) fields(f yamlFile, to *T) fields {
 	known := make(fields, len(t))
 	for i := range t {
@@ -161,12 +161,12 @@ func listing[T any](name string, about shape, at func(*T) *[]string) field[T] {
 	return field[T]{name, about, func(f yamlFile, n *yaml.Node, to *T) { *at(to) = f.texts(n, name) }}
 }
 
-// other returns a field that the given function reads.
+// other returns a field with a function of its own for reading its value.
 func other[T any](name string, about shape, read func(f yamlFile, n *yaml.Node, to *T)) field[T] {
 	return field[T]{name, about, read}
 }
 
-// typed returns a copy of a shape, to which it adds a reference to the named definition.
+// typed returns a copy of a shape that refers to the definition with the given name.
 func typed(name string, about shape) shape {
 	about.Ref = "#/definitions/" + name
 	return about
@@ -248,8 +248,7 @@ func sharedShapes() properties {
 	}
 }
 
-// The method with adds the fields of the map more to the map known, and returns known. A field in more replaces the
-// same field in known.
+// with adds the fields in more to known, where they replace fields of the same name, and returns known.
 func (known fields) with(more fields) fields {
 	maps.Copy(known, more)
 	return known

@@ -88,7 +88,7 @@ func (s schemas) validate(name string, text []byte) error {
 	return schema.Validate(value)
 }
 
-// jsonOf returns the value that an editor sees. Dates are strings, as in YAML 1.2.
+// jsonOf converts a YAML value to the JSON value that an editor validates. Dates become strings, as in YAML 1.2.
 func jsonOf(n *yaml.Node, depth int) (any, error) {
 	if depth > 32 {
 		return nil, errors.New("nested too deep, or an alias of itself")
@@ -395,7 +395,7 @@ func TestFieldsOfSchemaAreThoseOfLoad(t *testing.T) {
 	require.Len(t, mappings, 47)
 	for id, m := range mappings {
 		if len(m.path) > 0 && m.path[len(m.path)-1] == "partitions" {
-			continue // an unknown name here is a dimension, not an unknown field
+			continue // here, an unknown name is a dimension, not a field
 		}
 		problems := problemsOf(t, project1(m.file, document(m.file, append(slices.Clone(m.path), "zzzzzzzzzzzz"), 1)))[m.file]
 		require.Len(t, problems, 1, id)
@@ -457,7 +457,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 			if sample != nil {
 				values = append(values, sample)
 				problems := slices.DeleteFunc(problemsOf(t, project1(p.file, document(p.file, p.path, sample)))[p.file], func(p project.Problem) bool {
-					return strings.HasPrefix(p.Message, "publish ") || // a single field selects neither an asset nor a place
+					return strings.HasPrefix(p.Message, "publish ") || // publish needs several fields
 						strings.HasPrefix(p.Message, "no channel has the name") || strings.Contains(p.Message, " needs a time dimension") || strings.HasPrefix(p.Message, "deadline needs either") || strings.Contains(p.Message, " cannot have a batch: ") ||
 						strings.HasSuffix(p.Message, "so no query could read anything with it")
 				})
@@ -483,7 +483,8 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 }
 
 // TestDefaultsOfSchemaAreThoseOfLoad sets each field to its default, and checks that the project does not change. A
-// zero value in the project means the default of another package. The tests of gc and fold check these defaults.
+// zero value in the project means that another package applies its default: the tests of gc and fold check these
+// defaults.
 func TestDefaultsOfSchemaAreThoseOfLoad(t *testing.T) {
 	load := func(file string, text []byte) *project.Project {
 		p, err := project.LoadFS(t.Context(), project1(file, text), "/p", options)

@@ -14,10 +14,10 @@ import (
 )
 
 // A query can read data outside of Servo only if servo.yaml declares the data in `sources`, and the asset names the
-// DuckDB extension in `uses`. The declaration of an asset contains a copy of the settings of its extensions, so that
-// a worker sees no other settings.
+// DuckDB extension in `uses`. An asset contains a copy of the settings of its extensions, so that a worker gets no
+// other settings.
 
-// external holds the fields of `sources` while servo.yaml is read.
+// external contains the fields of `sources` while the project is loaded.
 type external struct {
 	directory string
 	httpfs    plan.External
@@ -290,7 +290,8 @@ func (f yamlFile) externalSecrets(n *yaml.Node, e *plan.External) {
 	slices.SortFunc(e.Secrets, func(a, b plan.ExternalSecret) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// checkScopes reports secrets that no prefix needs, or that would be sent to the servers of others.
+// checkScopes reports secrets whose scope covers no prefix, and secrets without a scope that servers of other owners
+// would get.
 func (f yamlFile) checkScopes(n *yaml.Node, e *plan.External) {
 	for i := range e.Secrets {
 		s := &e.Secrets[i]
@@ -320,7 +321,7 @@ func (f yamlFile) attached(n *yaml.Node, e *plan.External) {
 	})
 }
 
-// named reads a mapping whose keys are names in SQL.
+// named reads a mapping whose keys are used as names in SQL.
 func (f yamlFile) named(n *yaml.Node, what string, most int, read func(name string, n *yaml.Node)) {
 	known := fields{}
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {

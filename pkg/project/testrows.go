@@ -322,8 +322,7 @@ func (f yamlFile) expectedChecks(n *yaml.Node, e *testcase.Expect) {
 	}
 }
 
-// readChecks completes the expected checks, and reports those that the asset does not have or that a unit test cannot
-// execute.
+// readChecks reports expected checks that the asset does not have, and those that a unit test cannot execute.
 func (d *testDeclaration) readChecks(f yamlFile) {
 	var names []string
 	for i := range d.asset.Work.Checks {

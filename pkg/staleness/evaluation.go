@@ -94,12 +94,13 @@ type evaluated struct {
 	// replaces a hidden output is not hidden.
 	marks  map[string][]*state.Mark
 	hidden map[string]*state.Mark
-	// codes is indexed by the [plan.Clip] of a partition. Each element lists the fingerprints that are accepted as the
-	// current code of such a partition, as numbers of texts. codes is nil if the current code is unknown.
+	// codes[c] lists the fingerprints that are accepted as the current code of partitions with the [plan.Clip] c, as
+	// numbers of texts. codes is nil if the current code is unknown.
 	codes [][]uint32
 	// windows are the dependencies that the asset reads through windows.
 	windows plan.Windows
-	// expected are the keys of the partitions that the asset should have, sorted. listed means that expected is known.
+	// expected are the keys of the partitions that the asset should have, sorted. listed means that expected is
+	// computed.
 	expected []string
 	listed   bool
 }
@@ -141,7 +142,7 @@ func (e *Evaluation) asset(key ids.AssetKey) (*evaluated, error) {
 	return a, nil
 }
 
-// accept sets a.codes: the fingerprints that are accepted as the current code of an asset.
+// accept sets a.windows and a.codes, the fingerprints that are accepted as the current code.
 func (e *Evaluation) accept(a *evaluated) (err error) {
 	if a.windows, err = e.readers.Windows(a.asset); err != nil {
 		return err
@@ -196,7 +197,7 @@ func (e *Evaluation) load(key ids.AssetKey) (*evaluated, error) {
 	if err != nil || a.loaded {
 		return a, err
 	}
-	expected, _ := e.expected(a) // expected keys are declared, so Has need not parse millions of keys
+	expected, _ := e.expected(a) // expected keys are declared: do not parse millions of them
 	for row, err := range e.data.Rows(key) {
 		if err != nil {
 			return nil, fmt.Errorf("evaluate asset %s: %w", key, err)
@@ -241,9 +242,8 @@ func (e *Evaluation) cell(a *evaluated, partition string) (*cell, error) {
 	return a.some[partition], nil
 }
 
-// version returns a cell with the version that a reader compares with its own inputs: the version of the
-// visible output or, if a mark hides the output, the version of the mark. It returns nil if the partition has neither
-// an output nor such a mark.
+// version returns a cell with the version of a partition that decides whether its readers are stale: the version of
+// the visible output or, if a mark hides the output, that of the mark. It returns nil if the partition has neither.
 func (e *Evaluation) version(a *evaluated, partition string) (*cell, error) {
 	q, err := e.cell(a, partition)
 	if m := a.hidden[partition]; q == nil && m != nil {
@@ -271,8 +271,8 @@ func (a *evaluated) changed(partition string, c *cell) (bool, error) {
 	return !slices.Contains(a.codes[clip], c.code), err
 }
 
-// early reports whether a partition is expected by now, although it was not yet expected when its run was requested:
-// see [space.Members.Early].
+// early reports whether a partition is expected by now, but was not when its run was requested: see
+// [space.Members.Early].
 func (a *evaluated) early(partition string, p *cell) bool {
 	return p.made != 0 && a.members.Early(partition, p.made.Time())
 }
@@ -308,7 +308,7 @@ func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *eva
 	if err != nil {
 		return false, err
 	}
-	if images.Same() { // the most common mapping: the image is the partition with the same key
+	if images.Same() { // the most common mapping: only the partition with the same key
 		q, err := e.version(up, partition)
 		return q != nil && newer(p, q), err
 	}
@@ -335,8 +335,8 @@ func (e *Evaluation) newerInput(a *evaluated, partition string, p *cell, up *eva
 	return false, nil
 }
 
-// omitted reports whether p has not read q, although q was visible, because the period of q began only after the run
-// that planned p was requested. This can only happen if q was made before its period began.
+// omitted reports whether p did not read q because the period of q had not begun when the run that planned p was
+// requested. q may have been visible even then, if it was made before its period began.
 func omitted(images *space.Reader, key string, p, q *cell) bool {
 	if q.ahead == aheadUnknown {
 		if q.ahead = aheadNo; q.made != 0 && images.BeginsAfter(key, q.made.Time()) {
@@ -346,9 +346,8 @@ func omitted(images *space.Reader, key string, p, q *cell) bool {
 	return q.ahead == aheadYes && images.BeginsAfter(key, p.planned.Time())
 }
 
-// image returns the partitions of an upstream asset that a partition would read if the partitions in
-// chosen were already materialized. If all is true, the partition reads every partition that the upstream asset
-// declares.
+// image returns the partitions of an upstream asset that a partition would read if those in chosen were already
+// materialized. If all is true, it would read every partition that the upstream asset declares.
 func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, chosen []string) (keys []string, all bool, err error) {
 	images, err := e.readers.Of(reader.Key, up.asset.Key)
 	if err != nil {
@@ -368,7 +367,7 @@ func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, 
 }
 
 // hiddenLatest returns the hidden partitions that a reader with the mapping `latest` would read if no mark hid them.
-// newest are the partitions that the reader actually reads.
+// newest are the partitions that it actually reads.
 func (e *Evaluation) hiddenLatest(images *space.Reader, partition string, up *evaluated, newest []string) (keys []string, err error) {
 	if len(up.hidden) == 0 {
 		return nil, nil
@@ -489,9 +488,9 @@ func (e *Evaluation) Count(key ids.AssetKey) (Counts, error) {
 }
 
 // ToRun returns the partitions of the selected assets to materialize: all missing or stale partitions,
-// and all partitions that read one of them. It omits a partition if one of its inputs neither exists nor is among the
-// partitions to materialize. blocked maps each asset to the number of its partitions that were omitted for this
-// reason, except those that [Evaluation.Impossible] counts.
+// and all partitions that read one of them. It omits partitions that lack an input: one that neither exists nor is
+// itself among the returned partitions. blocked counts the omitted partitions of each asset, without those that
+// [Evaluation.Impossible] counts.
 func (e *Evaluation) ToRun(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked map[ids.AssetKey]int, err error) {
 	return e.choose(selected, func(p Partition, rereads bool) bool { return p.Status != Fresh || rereads })
 }
@@ -501,8 +500,8 @@ func (e *Evaluation) ToMake(selected map[ids.AssetKey]bool) (chosen map[ids.Asse
 	return e.choose(selected, func(p Partition, _ bool) bool { return p.Status == Missing })
 }
 
-// Unlisted returns an error for each asset that [Evaluation.ToRun] or [Evaluation.ToMake] skipped because
-// it has more partitions than can be listed.
+// Unlisted returns an error for each asset that [Evaluation.ToRun] or [Evaluation.ToMake] has skipped because its
+// partitions are too many to list.
 func (e *Evaluation) Unlisted() []error { return e.unlisted }
 
 // Impossible returns the number of partitions of each asset that [Evaluation.ToRun] or [Evaluation.ToMake] omitted
@@ -550,7 +549,7 @@ func (e *Evaluation) choose(
 					blocked[key]++
 				}
 			default:
-				at, _ := slices.BinarySearch(chosen[key], p.Key) // at is nearly always the end
+				at, _ := slices.BinarySearch(chosen[key], p.Key) // nearly always at the end
 				chosen[key] = slices.Insert(chosen[key], at, p.Key)
 			}
 		}
@@ -558,8 +557,8 @@ func (e *Evaluation) choose(
 	return chosen, blocked, nil
 }
 
-// readsUndeclared reports whether, for at least one upstream asset, a partition reads only partitions that the
-// upstream asset does not declare.
+// readsUndeclared reports whether a partition can never be materialized: of at least one upstream asset, it would
+// read only partitions that this asset does not declare.
 func (e *Evaluation) readsUndeclared(a *plan.Asset, partition string) (bool, error) {
 	for _, dep := range a.Deps {
 		if dep == a.Key {
@@ -592,9 +591,9 @@ func byTime(a *plan.Asset, partitions []Partition) []Partition {
 
 // inputs reports whether a partition reads one of the chosen partitions, and whether its inputs are complete. The
 // inputs are complete if, for each upstream asset, at least one of the partitions that it reads exists or is chosen.
-// If the asset reads itself, its own partitions need not exist, because the first of them have nothing to read. If
+// This does not apply to an asset that reads itself, because its first partitions have no earlier ones to read. If
 // the asset requires complete inputs, every expected partition that it reads must exist or be chosen. The lists in
-// chosen are sorted.
+// chosen must be sorted.
 func (e *Evaluation) inputs(a *plan.Asset, partition string, chosen map[ids.AssetKey][]string) (rereads, complete bool, err error) {
 	complete = true
 	for _, dep := range a.Deps {
@@ -623,7 +622,7 @@ func (e *Evaluation) inputs(a *plan.Asset, partition string, chosen map[ids.Asse
 }
 
 // missingInput reports whether a reader requires complete inputs and lacks an expected partition of an upstream
-// asset. The reader reads the partitions in keys, or every partition if all is set.
+// asset. The reader reads the partitions in keys or, if all is true, every partition.
 func (e *Evaluation) missingInput(reader *plan.Asset, up *evaluated, keys []string, all bool, chosen []string) (bool, error) {
 	if e.incomplete || !reader.RequiresComplete(up.asset.Key) {
 		return false, nil

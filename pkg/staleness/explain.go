@@ -29,23 +29,22 @@ type Explanation struct {
 	Mark *state.Mark
 	// Declared describes the partitions that the asset declares. It is empty if the asset declares this partition.
 	Declared string
-	// Sets lists the key sets whose changes make the partition stale. After the partition was planned, a key of the set
-	// was removed or added again, so the partition would now read other partitions.
+	// Sets lists the key sets that make the partition stale: since it was planned, a key was removed or added again, so
+	// that it would now read other partitions.
 	Sets []string
 	// Newer lists the upstream assets with outputs that are newer than the versions that the partition
 	// has read.
 	Newer []Source
-	// Via lists the upstream assets with partitions that are themselves stale or missing. An asset with stale and with
-	// missing partitions has two items. When these partitions are materialized, this partition becomes stale.
+	// Via lists the upstream assets with partitions that are themselves stale or missing. An asset with both stale and
+	// missing partitions has two items. This partition becomes stale when those partitions are materialized.
 	Via []Source
 }
 
 // Source is an upstream asset whose partitions affect the status of a reader.
 type Source struct {
 	Asset ids.AssetKey
-	// Key is the most relevant partition. In [Explanation.Newer], it is the partition with the newest version. In
-	// [Explanation.Via], it is the first partition with the given status. Status is the status of this partition. Row is
-	// its row, or nil if it is missing.
+	// Key is one of these partitions: in [Explanation.Newer] the one with the newest version, and in [Explanation.Via]
+	// the first one with this status. Status is its status. Row is its row, or nil if it is missing.
 	Key    string
 	Status Status
 	Row    *state.Partition
@@ -106,8 +105,8 @@ func (e *Evaluation) Explain(key ids.AssetKey, partition string) (Explanation, e
 	return x, nil
 }
 
-// explainUpstream adds an upstream asset to the explanation of p if partitions of that asset affect p. p is nil if
-// the partition is not materialized.
+// explainUpstream adds an upstream asset to an explanation if partitions of that asset affect the status of the
+// explained partition. p is the cell of the explained partition, or nil if it is not materialized.
 func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset, dep ids.AssetKey) error {
 	up, err := e.asset(dep)
 	if err != nil {
@@ -188,8 +187,8 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 	return nil
 }
 
-// allKeys returns the keys of a loaded asset's expected, materialized and hidden partitions. Some keys occur
-// repeatedly.
+// allKeys returns the keys of a loaded asset's expected, materialized and hidden partitions. A key may occur more
+// than once.
 func (e *Evaluation) allKeys(of *evaluated) ([]string, error) {
 	expected, err := e.expected(of)
 	if err != nil {

@@ -41,9 +41,9 @@ func ledgerRow(account string, n int, run string, version, inputs int64) *state.
 	}
 }
 
-// TestAssetThatReadsItselfRunsInOrderOfTime changes one day and checks that all later partitions that depend on it
-// are chosen. They must be chosen in order of time, although all keys of the first account sort before the keys of
-// the second.
+// TestAssetThatReadsItselfRunsInOrderOfTime makes one day again, and checks that all later partitions that depend on
+// it are chosen. The evaluation must go through the days in order of time, although all keys of account x sort before
+// those of account y.
 func TestAssetThatReadsItselfRunsInOrderOfTime(t *testing.T) {
 	first, second := ids.AtTime(time.Date(2025, 1, 20, 0, 0, 0, 0, time.UTC)), ids.AtTime(time.Date(2025, 1, 21, 0, 0, 0, 0, time.UTC))
 	rows := []*state.Partition{}

@@ -17,8 +17,9 @@ import (
 
 var tenants = []string{"t1", "t2", "t3"}
 
-// tenantAssets returns the asset raw, with days and tenants, and assets that read it. The partitions of these assets
-// read the same partition of raw, all tenants of a day, all partitions, or some tenants for each region.
+// tenantAssets returns the asset raw, with days and tenants, and its readers. Each partition of a reader reads,
+// depending on the reader, the partition of raw with its own key, all tenants of a day, all partitions, or some
+// tenants for each region.
 func tenantAssets() []plan.Asset {
 	day := space.Days("2025-01-01", "2025-01-02").Dimensions[0]
 	tenant := space.Dimension{Name: "tenant", Kind: space.Dynamic, Set: "tenants"}
@@ -38,8 +39,8 @@ func tenantAssets() []plan.Asset {
 	}
 }
 
-// If a key is removed or added again, partitions that would read a partition of this key become stale, unless their
-// own partition key contains it. No other partitions become stale.
+// If a key is removed or added again, exactly those partitions become stale that would read a partition of this key,
+// and whose own partition key does not contain it.
 func TestKeyChangesMakeReadersStale(t *testing.T) {
 	all := tenantAssets()
 	g, err := plan.NewGraph(all)

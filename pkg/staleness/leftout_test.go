@@ -13,9 +13,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// TestI21LeftOutOfRetryIsStale checks an output that did not read a visible input. A run makes total and its reader,
-// copy. A retry skips total, so copy runs without it. The output of total from the first run is still visible, but
-// the new output of copy has not read it.
+// TestI21LeftOutOfRetryIsStale checks an output that has not read a visible input. A run materializes total and its
+// reader copy. In a retry, total is skipped, but copy runs nevertheless. The output of total from the first run is
+// still visible, but the new output of copy has not read it.
 func TestI21LeftOutOfRetryIsStale(t *testing.T) {
 	status := func(copied *state.Partition) staleness.Status {
 		rows := map[ids.AssetKey][]*state.Partition{
@@ -42,8 +42,7 @@ func TestI21LeftOutOfRetryIsStale(t *testing.T) {
 	require.Equal(t, staleness.Fresh, status(&retried), "total was not repeated, so the retry read its output")
 }
 
-// TestI21LeftOutOfRetryIsStaleIfItReadsAll is the same test for a reader that reads all partitions of an upstream
-// asset.
+// TestI21LeftOutOfRetryIsStaleIfItReadsAll is the same test, with a reader of all partitions of its upstream asset.
 func TestI21LeftOutOfRetryIsStaleIfItReadsAll(t *testing.T) {
 	daily := space.Days("2025-01-01", "2025-01-02")
 	all := []plan.Asset{{Key: key("raw"), Partitions: daily}, {Key: key("sum"), Deps: []ids.AssetKey{key("raw")}}}

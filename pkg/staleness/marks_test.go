@@ -136,7 +136,8 @@ func expected(a *plan.Asset, p *state.Partition, raw []*state.Partition, marks m
 	return staleness.Fresh
 }
 
-// image returns the partitions that a partition reads, and those that it would read if they were not hidden.
+// image returns the partitions that a partition reads, and the hidden partitions that it would read if they were
+// visible.
 func image(a *plan.Asset, p *state.Partition, raw []*state.Partition, marks map[ids.AssetKey][]*state.Mark) (read []*state.Partition) {
 	switch a.Key {
 	case key("same"):

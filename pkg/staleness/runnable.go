@@ -6,10 +6,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Runnable returns those of the given partitions that can be materialized together, sorted by key for each asset. A
-// partition cannot be materialized if one of its inputs does not exist and cannot be materialized either, or if it
-// reads one of the partitions in the parameter without. Those partitions should have been materialized before, but
-// were not: if they have visible outputs, these outputs are out of date.
+// Runnable returns those of the given partitions that can be materialized together, sorted by key for each asset. It
+// omits a partition if one of its inputs neither exists nor is itself returned, or if it reads a partition in
+// without. (The caller failed to materialize the partitions in without. If these have visible outputs, the outputs
+// are out of date.)
 func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (map[ids.AssetKey][]string, error) {
 	order, err := e.graph.Topological()
 	if err != nil {
@@ -54,7 +54,7 @@ func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (ma
 			case !complete || reads:
 				refuse(key, partition)
 			default:
-				at, _ := slices.BinarySearch(runnable[key], partition) // at is the end, unless the asset reads itself
+				at, _ := slices.BinarySearch(runnable[key], partition) // the end, unless the asset reads itself
 				runnable[key] = slices.Insert(runnable[key], at, partition)
 			}
 		}

@@ -40,8 +40,8 @@ func readInChain(p *cell, version int64) bool {
 	return version < p.version && (p.leftOut == 0 || version <= p.leftOut)
 }
 
-// newest summarizes the versions of many partitions. It lets a partition that reads all of them be compared with a
-// few values, and not with each version.
+// newest summarizes the versions of many partitions, so that a partition that reads all of them need be compared only
+// with a few values.
 type newest struct{ chains, runs greatest }
 
 func (n *newest) add(q *cell) {
@@ -58,7 +58,7 @@ func (n *newest) newerThan(p *cell) bool {
 }
 
 // greatest contains the greatest version of many partitions, and the greatest version that was made by a different
-// chain of retries. In newest.runs, it distinguishes runs and not chains.
+// chain of retries. In newest.runs, runs take the role of chains.
 type greatest struct {
 	version int64
 	by      uint32 // the chain or the run that made version
@@ -77,8 +77,8 @@ func (g *greatest) add(version int64, by uint32) {
 	}
 }
 
-// newerThan reports whether p is stale because of one of the versions. Among the versions of p's own chain or run,
-// comparing the greatest is enough: if p has read it, p has also read every lesser version of the same chain or run.
+// newerThan reports whether p is stale because of one of the versions. For p's own chain or run, it is enough to
+// compare the greatest version: if p has read that, p has also read all lesser ones.
 func (g *greatest) newerThan(p *cell) bool {
 	if g.by != p.reads() {
 		return g.version > p.inputs

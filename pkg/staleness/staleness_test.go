@@ -70,7 +70,8 @@ func rowOf(rows []*state.Partition, partition string) *state.Partition {
 	return nil
 }
 
-// stale reports whether p is stale because of one of the upstream partitions. It applies the definition to each pair.
+// stale reports whether p is stale because of one of the upstream partitions. It applies the definition (see the
+// package comment) to p and each of them.
 func stale(p *state.Partition, upstream []*state.Partition) bool {
 	for _, q := range upstream {
 		leftOut := p.LeftOut > 0 && q.VersionSeq > p.LeftOut || q.Quality == state.Approved
@@ -238,7 +239,7 @@ func numbers(n int64) []int64 {
 	return list
 }
 
-// history is a model of runs that read and write versions. It records what each output has read.
+// history simulates runs that read and write versions, and records which versions each output has read.
 type history struct {
 	seq              int64
 	runs             int
@@ -301,7 +302,7 @@ func TestNeverFreshWhenStale(t *testing.T) {
 				}
 				outdated := h.outdated(&all[i], p.Key)
 				if row.Incomplete() && !outdated {
-					continue // the row does not show which inputs were left out
+					continue // the row does not say which inputs were not read
 				}
 				require.Equal(r, outdated, p.Status == staleness.Stale, "%+v", row)
 			}
@@ -355,9 +356,9 @@ func (h *history) retry(c *chain, repeated []string) {
 	}
 }
 
-// succeed makes an output. The output reads the versions that its chain has made so far and, for other inputs, the
-// versions that were visible when the chain was planned. The output becomes visible unless an output of a later run
-// is visible.
+// succeed makes an output. Its task reads the versions that its chain has made so far and, of other inputs, those
+// that were visible when the chain was planned. The output becomes visible unless an output of a later run is
+// visible.
 func (h *history) succeed(c *chain, a *plan.Asset, partition string) {
 	name := cell(a.Key, partition)
 	out := h.make(c, a, partition)
@@ -368,7 +369,7 @@ func (h *history) succeed(c *chain, a *plan.Asset, partition string) {
 	}
 }
 
-// block makes an output that waits for an approval. The chain that made the output does not read it.
+// block makes an output that waits for an approval. Tasks of its own chain do not read it.
 func (h *history) block(c *chain, a *plan.Asset, partition string) {
 	out := h.make(c, a, partition)
 	out.row.LeftOut = cmp.Or(out.row.LeftOut, h.seq)

@@ -52,8 +52,8 @@ func weekRows(t *testing.T, list []plan.Asset, batch int, days ...int) []*state.
 	return rows
 }
 
-// A release moves the start of raw. Only partitions whose windows contain days before and after the old or the new
-// start become stale. After a rollback, the outputs that were made with the old start are fresh again.
+// A release moves the start of raw. Only those partitions become stale whose windows contain days on both sides of
+// the old or of the new start. After a rollback, the outputs that were made with the old start are fresh again.
 func TestI21WindowAcrossMovedStartIsStale(t *testing.T) {
 	wide, narrow := windowed("2024-01-01"), windowed("2025-01-02")
 	statuses := func(list []plan.Asset, rows []*state.Partition) (found []staleness.Status) {
@@ -79,7 +79,8 @@ func TestI21WindowAcrossMovedStartIsStale(t *testing.T) {
 	require.Equal(t, []staleness.Status{stale, stale, stale}, statuses(wide, made), "in one batch")
 }
 
-// The explanation of a partition with a window that is cut off names the code that a run would record.
+// If the window of a partition is cut off, the explanation of the partition contains the code that a run would record
+// now.
 func TestExplainNamesCodeOfCutOffWindow(t *testing.T) {
 	wide, narrow := windowed("2024-01-01"), windowed("2025-01-02")
 	made := weekRows(t, narrow, 1, 1)

@@ -14,8 +14,8 @@ type within struct {
 	keys map[string]bool
 }
 
-// Restrict limits the results of [Evaluation.ToRun] and [Evaluation.ToMake] to two kinds of partitions: those in the
-// parameter to, and partitions of selected assets that these read directly or through other selected assets.
+// Restrict limits the results of [Evaluation.ToRun] and [Evaluation.ToMake] to two kinds of partitions: those in to,
+// and those partitions of selected assets that they read, directly or through other selected assets.
 func (e *Evaluation) Restrict(to map[ids.AssetKey][]string, selected map[ids.AssetKey]bool) error {
 	order, err := e.graph.Topological()
 	if err != nil {
@@ -80,7 +80,7 @@ func (e *Evaluation) addReads(key ids.AssetKey) error {
 	return nil
 }
 
-// couldRead returns the partitions of an upstream asset that a partition would read if all expected partitions existed.
+// couldRead returns the partitions of an upstream asset that a partition would read if all expected ones existed.
 func (e *Evaluation) couldRead(reader ids.AssetKey, partition string, dep ids.AssetKey) (keys []string, all bool, err error) {
 	a, _ := e.graph.Asset(reader)
 	up, err := e.asset(dep)

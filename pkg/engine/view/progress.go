@@ -39,7 +39,7 @@ type Happening struct {
 	// is the first of them.
 	Task  *state.Task
 	Tasks int
-	// Attempt and Error describe a failed attempt that is retried. Error has one line. RetryAt is when the next attempt
+	// Attempt and Error describe a failed attempt that is retried. Error is one line. RetryAt is when the next attempt
 	// starts; 0: it has already started.
 	Attempt int32
 	Error   string
@@ -90,7 +90,7 @@ func (p *Progress) Observe(s *state.State) []Happening {
 	return happened
 }
 
-// together returns one [Happening] for tasks that ended in the same state.
+// together returns one [Happening] for all given tasks, which have ended in the same state.
 func together(tasks []*state.Task) []Happening {
 	if len(tasks) == 0 {
 		return nil

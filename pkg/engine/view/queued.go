@@ -23,8 +23,8 @@ func (q *queued) add(run string) {
 	}
 }
 
-// alsoQueued describes the other tasks that are in the same queue as an attempt and may start before it. It reads
-// only the outbox, so it may still count a task that has just started.
+// alsoQueued describes the other tasks in the queue of the explained task that may start before it. It reads only the
+// outbox, so it may count a task that has just started.
 func (x *explainer) alsoQueued() string {
 	own := x.s.Outbox.Get(ids.DispatchID(x.task.RunID, x.task.TaskKey, x.task.Attempt))
 	if own == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Repeat counts the failed tasks of a run by the way in which the user can repeat them.
+// Repeat counts the failed tasks of a run by what a user must do to repeat them.
 type Repeat struct {
 	Total int
 	// Checks is the number of tasks that failed because of a check. A retry would check the same data again, so a new
@@ -34,7 +34,7 @@ const codeCheckFailed = "CHECK_FAILED"
 // codesOfCode are the error codes of tasks that fail again until their code is changed.
 var codesOfCode = map[string]bool{"SQL_ERROR": true, "CHECK_ERROR": true, "INVALID_OUTPUT": true}
 
-// RepeatOf counts the failed tasks of a run by the way in which the user can repeat them.
+// RepeatOf returns the [Repeat] of a run.
 func RepeatOf(s *state.State, runID string) (f Repeat) {
 	s.TasksOf(runID, func(t *state.Task) bool {
 		f.OnlyChecks = f.OnlyChecks || t.Kind == event.KindCheck
@@ -69,7 +69,7 @@ func (f *Repeat) Add(t *state.Task) {
 const (
 	StepRetry = "retry" // repeat the tasks of a run, with the code and the inputs of the run
 	StepRun   = "run"   // start a new run of the failed partitions
-	StepFix   = "fix"   // change the data or the code, because nothing else helps
+	StepFix   = "fix"   // change the data or the code first
 )
 
 // Step is an action that repeats failed tasks.
@@ -106,7 +106,7 @@ func (f Repeat) Steps(runID string) []Step {
 	return steps
 }
 
-// checkedAgain returns the command that materializes the assets whose checks failed.
+// checkedAgain returns the command that materializes the assets of failed check tasks again.
 func (f Repeat) checkedAgain() string {
 	if len(f.Assets) == 0 {
 		return "servo run --stale"

@@ -71,7 +71,7 @@ func (r *AssetReport) add(t *state.Task) {
 // Took returns the time from the first start to the last end of a task.
 func (r *AssetReport) Took() time.Duration { return max(r.EndedAt.Sub(r.StartedAt), 0) }
 
-// State returns the state that all tasks share, or the number of tasks in each state.
+// State returns the state of all tasks or, if their states differ, the number of tasks in each state.
 func (r *AssetReport) State() string {
 	var parts []string
 	for _, s := range []state.TaskState{
@@ -88,7 +88,7 @@ func (r *AssetReport) State() string {
 	return strings.Join(parts, ", ")
 }
 
-// Failure is an error with the tasks that failed with it.
+// Failure is an error, and the tasks that failed with this error.
 type Failure struct {
 	Code, Message string
 	Tasks         []*state.Task

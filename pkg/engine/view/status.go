@@ -35,7 +35,7 @@ type Status struct {
 	Error    string           `json:"error,omitempty"`
 	// Cancelled is the reason for the cancellation.
 	Cancelled string `json:"cancel_reason,omitempty"`
-	// Repeat counts the failed tasks by how they can be repeated. Next lists the actions that repeat them.
+	// Repeat counts the failed tasks by what a user must do to repeat them. Next lists these actions.
 	Repeat Repeat `json:"-"`
 	Next   []Step `json:"next"`
 }

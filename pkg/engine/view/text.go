@@ -63,8 +63,8 @@ func Grouped(n int64) string {
 	return sign + digits
 }
 
-// Attempts describes the last attempt of a task: "attempt 2 of 3". If the task failed although its policy allows more
-// attempts, it returns "attempt 1, not retried".
+// Attempts describes the last attempt of a task: "attempt 2 of 3". If the task failed although its policy would have
+// allowed more attempts: "attempt 1, not retried".
 func Attempts(t *state.Task) string {
 	if t.State == state.TaskFailed && t.Attempt < t.MaxAttempts {
 		return fmt.Sprintf("attempt %d, not retried", t.Attempt)
@@ -101,7 +101,7 @@ func OneLine(text string) string {
 	}, text)
 }
 
-// headProblem returns the main line of an error with its code.
+// headProblem returns the code and the most important line of an error.
 func headProblem(code, message string) string { return FirstLine(Problem(code, message)) }
 
 // FirstLine returns the most important line of an error, followed by "…" if there are more lines. This is the first

@@ -409,8 +409,8 @@ func TestI31TransitionsAreReportedOnce(t *testing.T) {
 	})
 }
 
-// The worker has cut this message in the middle of a character. With its white space collapsed, the message is
-// shorter than the limit, so the fold does not cut it again.
+// The fold cuts this message in the middle of a character, and then collapses its white space. The result is shorter
+// than the limit, so the fold does not cut it a second time.
 func TestMessageOfAlertIsUTF8(t *testing.T) {
 	w := newAlerted(t, rule("failed", event.CauseTaskFailed))
 	run := w.Run(foldtest.Task("a"))

@@ -323,9 +323,9 @@ type Retries struct {
 	MaxDelayMS         int64
 	MultiplierPermille int32
 	JitterPermille     int32
-	// UserErrors means that errors in the query, the command or the data are retried, too.
+	// UserErrors means that attempts that fail because of the query, the command or the data are also retried.
 	UserErrors bool
-	// On and Never list codes and categories of errors that are always or never retried. An item of both lists is never
-	// retried.
+	// On and Never list codes and categories of errors that are always or never retried. An item that is in both lists
+	// is never retried.
 	On, Never []string
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// StartsEarly describes, for each asset, why its first partition can never be materialized: an upstream asset declares
-// none of the partitions that it reads. Assets without such a partition are not in the result.
+// StartsEarly finds the assets that start before an upstream asset does: their first partition can never be
+// materialized, because the upstream asset declares none of the partitions that it reads. The result describes this
+// for each such asset.
 func StartsEarly(g *Graph, c Calendar) map[ids.AssetKey]string {
 	found, readers := map[ids.AssetKey]string{}, g.Readers(c)
 	for i := range g.assets {

@@ -11,11 +11,11 @@ func Suggest(word string, known []string) string {
 	return best
 }
 
-// maxSuggest is the length of the longest word to compare.
+// maxSuggest is the maximum length of words that are compared, in bytes.
 const maxSuggest = 128
 
 // distance returns the edit distance of a and b in bytes: insertions, deletions, replacements and swaps of neighbours.
-// If the distance is limit or more, it returns some number that is at least limit.
+// If the distance is not less than limit, it may return any number that is not less than limit.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit || len(a) > maxSuggest || len(b) > maxSuggest {
 		return limit

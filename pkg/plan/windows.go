@@ -10,11 +10,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// The first partitions of an asset may have windows that reach to periods before the declared start of an upstream
-// asset, and the last ones to periods after its end. If the start or the end moves, only these partitions read other
-// periods than before. So only their code covers the starts or the ends of the assets that they read through windows.
+// The windows of the first partitions of an asset may begin before the declared start of an upstream asset, and those
+// of the last ones may end after its end. If the start or the end moves, only these partitions read other periods
+// than before. So only the fingerprints of these partitions cover the start or the end of the upstream asset.
 
-// Windows are the dependencies that an asset reads through windows. Its code does not cover their declared ranges.
+// Windows are the dependencies that an asset reads through windows. The fingerprint of the asset itself does not
+// cover their declared ranges.
 type Windows []window
 
 type window struct {
@@ -48,7 +49,7 @@ func (r *Readers) Windows(a *Asset) (Windows, error) {
 	return all, nil
 }
 
-// Clip returns which windows of some partitions are cut off.
+// Clip returns at which ends windows of the given partitions are cut off.
 func (w Windows) Clip(partitions ...string) (Clip, error) {
 	clip := Clip(0)
 	for _, partition := range partitions {
@@ -68,8 +69,8 @@ func (w Windows) Clip(partitions ...string) (Clip, error) {
 	return clip, nil
 }
 
-// Code returns the fingerprint that a task records. code is the fingerprint of the task's asset, and clip says which
-// windows of the task's partitions are cut off.
+// Code returns the fingerprint that a task records. code is the fingerprint of its asset, and clip says at which ends
+// windows of its partitions are cut off.
 func (w Windows) Code(code string, clip Clip) string {
 	if code == "" || clip == 0 {
 		return code
@@ -88,9 +89,9 @@ func (w Windows) Code(code string, clip Clip) string {
 	return hex.EncodeToString(hash.Sum(nil))[:len(code)]
 }
 
-// Codes returns a list of fingerprints for each value of [Clip]. The list contains the fingerprints that the task of
-// a partition with this clip may have recorded. code is the fingerprint of the asset. A list may contain several
-// fingerprints, because the recorded fingerprint depends on the clips of all partitions of the batch.
+// Codes returns, for each value of [Clip], the fingerprints that the task of a partition with this clip may have
+// recorded. code is the fingerprint of the asset. There may be several, because a task with a batch records a
+// fingerprint that depends on the clips of all its partitions.
 func (w Windows) Codes(code string) [][]string {
 	if len(w) == 0 {
 		return [][]string{{code}} // Clip returns 0 for all partitions

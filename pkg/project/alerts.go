@@ -23,10 +23,11 @@ type alertRule struct {
 	named    bool
 }
 
-// defaultGroup is how long alerts about one subject are counted before the next message is sent.
+// defaultGroup is the default time for which transitions of an alert are counted before the next message about it is
+// sent.
 const defaultGroup = 10 * time.Minute
 
-// unbuiltCauses are planned causes that rules cannot name yet. Each value states the reason or an alternative.
+// unbuiltCauses maps planned causes, which rules cannot name yet, to the reason or an alternative.
 var unbuiltCauses = map[string]string{
 	"publish_failed":     "`servo status` shows the places of publish that could not be updated",
 	"sensor_failing":     "sensors are not supported",

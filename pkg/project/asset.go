@@ -20,8 +20,7 @@ const (
 	maxList    = 1_000
 )
 
-// newAsset returns an asset with the project's defaults. Until the key of the asset is read, the place of the asset
-// is the start of the file.
+// newAsset returns an asset with the project's defaults. Its place is the start of the file until its key is read.
 func (l *loader) newAsset(file string) *declared {
 	d := l.project.Defaults
 	return &declared{
@@ -268,8 +267,8 @@ func (f yamlFile) delimiter(n *yaml.Node, t *plan.TextOutput) {
 // queryFields are the fields that only assets with a query have.
 var queryFields = table[declared]{usesField}
 
-// refusedInQuery returns a function for each field that only commands may have. The function reports the field, and
-// states why a query cannot have it.
+// refusedInQuery returns the fields that only commands may have, with functions that report them in the header of a
+// query and say why.
 func (f yamlFile) refusedInQuery() fields {
 	refuse := func(message, suggestion string) func(*yaml.Node) {
 		return func(n *yaml.Node) { f.fail(n, suggestion, "%s", message) }
@@ -283,8 +282,7 @@ func (f yamlFile) refusedInQuery() fields {
 	}
 }
 
-// assetFields reads the fields that every asset has, and the additional fields in the parameter more. It reports
-// whether n is a mapping.
+// assetFields reads the fields that every asset has, and the fields in more. It returns whether n is a mapping.
 func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 	known := assetFields.fields(f, a)
 	known["uses"] = func(n *yaml.Node) { // for queries, [usesField] replaces this function

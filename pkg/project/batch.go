@@ -59,8 +59,8 @@ func (f yamlFile) batchSize(n *yaml.Node, a *declared) {
 	}
 }
 
-// refuseSpan reports a check that reads the span of a batch. Each execution of a check sees only one partition, so
-// the span would be wrong.
+// refuseSpan reports a check that reads the span of a batch. A check is executed for one partition at a time, so the
+// span would be wrong.
 func (l *loader) refuseSpan(a *declared, c *check, names []Variable) {
 	at := a.Partitions.Time()
 	if !a.Work.Batch || at == nil {

@@ -11,9 +11,9 @@ import (
 // A problem in a file affects only the assets of that file and their readers. All other assets
 // can run.
 
-// ofProject reports whether a problem affects every asset. Such a problem is in the settings, in a schedule, or with
-// the folder of assets. A broken schedule affects every asset, because a release without the schedule would remove it
-// from the domain.
+// ofProject reports whether a problem affects every asset. Such problems are those in servo.yaml and in schedules,
+// and those of the folder of assets itself. A broken schedule affects every asset, because a release without the
+// schedule would remove it from the domain.
 func (ps Problems) ofProject() bool {
 	return slices.ContainsFunc(ps, func(p Problem) bool {
 		return p.File == ConfigFile || p.File == AssetsDir || p.File == SchedulesDir || strings.HasPrefix(p.File, SchedulesDir+"/")
@@ -54,8 +54,8 @@ func (l *loader) assetsKnown() bool {
 	return true
 }
 
-// certain reports whether an error about a selection must be a mistake in the selection itself. If it returns false,
-// the selected assets may exist in a file whose problems hide them.
+// certain reports whether a problem with a selection must be a mistake in the selection itself. If it returns false,
+// problems in asset files may hide the selected assets.
 func (l *loader) certain(selection string) bool {
 	if l.assetsKnown() {
 		return true
@@ -67,8 +67,8 @@ func (l *loader) certain(selection string) bool {
 	return err == nil && !l.nameless
 }
 
-// If servo.yaml has problems, breakReaders marks as broken all assets whose queries read files or use extensions. Its
-// settings determine which files and extensions queries may read.
+// If servo.yaml has problems, breakReaders marks as broken all assets whose queries read files or use extensions. The
+// settings in servo.yaml determine which files and extensions queries may use.
 func (l *loader) breakReaders() {
 	for i := range l.assets {
 		if a := &l.assets[i]; l.unreadable[ConfigFile] && len(a.files)+len(a.uses) > 0 {
@@ -77,8 +77,8 @@ func (l *loader) breakReaders() {
 	}
 }
 
-// breakAssets marks the assets in the files of both parameters, files and more, as broken. It removes the
-// dependencies of broken assets, so that the remaining graph has no cycle.
+// breakAssets marks the assets in files and in more as broken. It removes the dependencies of broken assets, so that
+// the remaining graph has no cycle.
 func (p *Project) breakAssets(files map[string]bool, more []string) {
 	for _, file := range more {
 		files[file] = true

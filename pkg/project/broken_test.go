@@ -65,7 +65,7 @@ func TestLoadReturnsNoProjectIfSettingsAreBroken(t *testing.T) {
 	require.Nil(t, p)
 }
 
-// The project has problems, so a deployment compares it with the deployed release: see [release.Compile].
+// If asset files have problems, the release contains the deployed definitions of their assets: see [release.Compile].
 func TestBrokenFilesStayInTheRelease(t *testing.T) {
 	files := fstest.MapFS{
 		"servo.yaml": {Data: []byte("name: demo\nchannels:\n  file: {file: {path: alerts.jsonl}}\n" +

@@ -47,7 +47,7 @@ func channelShape() shape {
 	return s
 }
 
-// channelKinds are the kinds of channels. A channel has exactly one of these fields.
+// channelKinds are the kinds of channels. Each kind is a field, and a channel has exactly one of these fields.
 var channelKinds = []string{"webhook", "slack", "smtp", "pubsub", "file"}
 
 var channelFields = table[release.Channel]{
@@ -268,7 +268,7 @@ func (f yamlFile) channel(name string, n *yaml.Node) {
 	f.project.Channels = append(f.project.Channels, c)
 }
 
-// wrongURL returns the problem with the URL of a webhook, and a suggestion.
+// wrongURL returns the problem with the URL of a webhook, or "", and a suggestion.
 func wrongURL(text string, private bool) (problem, suggestion string) {
 	u, err := url.Parse(text)
 	switch {

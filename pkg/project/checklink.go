@@ -34,7 +34,8 @@ func (a *declared) drift() []check {
 	return []check{{Check: quality.Check{Name: quality.SchemaDrift, Kind: quality.SchemaDrift, Severity: severity}, at: a.at}}
 }
 
-// checkedFields reports checks that the kind of the asset does not allow. n is the mapping that declares the asset.
+// checkedFields reports fields about checks that an asset without files cannot have. n is the mapping that declares
+// the asset.
 func (f yamlFile) checkedFields(n *yaml.Node, a *declared) {
 	if a.Work.HasFiles() {
 		return

@@ -27,7 +27,7 @@ type check struct {
 	sqlAt place
 	// reads is the asset that a check of kind relationships reads.
 	reads *dep
-	// allowed is the number of fields named allow in the check.
+	// allowed is how many fields of the check are called allow.
 	allowed int
 	// seasonal is the field seasonal of an anomaly check.
 	seasonal string
@@ -233,7 +233,7 @@ func (f yamlFile) check(n *yaml.Node, a *declared) {
 	a.checks = append(a.checks, c)
 }
 
-// checkKind reports fields of a check that contradict each other.
+// checkKind reports a check without a kind or with several kinds, and fields that contradict the kind or each other.
 func (f yamlFile) checkKind(n *yaml.Node, c *check) {
 	rows := []string{quality.NotNull, quality.Unique, quality.AcceptedValues, quality.Relationships, quality.Range, quality.Regex, quality.SQL}
 	switch {

@@ -17,8 +17,8 @@ import (
 
 // Limits of the files that are part of an asset's code.
 const (
-	// maxMatched is the greatest total size, in bytes, of the files that a query's pattern matches. If the files are
-	// larger together, the code contains only their sizes, and not their content.
+	// maxMatched is the maximum total size, in bytes, of the files that match a pattern of a query. If the files are
+	// larger, the code covers only their sizes, not their content.
 	maxMatched = 64 << 20
 	// maxCodeFiles is the maximum number of files that the patterns of an asset match.
 	maxCodeFiles = 10_000
@@ -83,7 +83,7 @@ func (f yamlFile) codeFiles(n *yaml.Node, a *declared) {
 // codeReader finds and hashes files of the project. Each file is read once.
 type codeReader struct {
 	*loader
-	hashes map[string]string   // the hash is "" if the file cannot be part of a code
+	hashes map[string]string   // "": the file cannot be part of any code
 	folder map[string][]string // the files below a folder, by folder
 }
 
@@ -104,8 +104,8 @@ func (l *loader) fingerprint() {
 	release.SetCodes(l.project.Assets)
 }
 
-// collect adds the files of an asset's code. These are the files that the query or the command names, and the files
-// that match the patterns in the field code.
+// collect adds to an asset's code the files that its query or command names, and those that match the patterns in its
+// field code.
 func (c *codeReader) collect(a *declared) {
 	named := a.files
 	for _, word := range a.Work.Command {
@@ -197,9 +197,9 @@ func (c *codeReader) relative(name string) string {
 	return path.Clean(name)
 }
 
-// collectMatches adds files to the code of an asset without partitions: the files that the query of the asset reads
-// through a pattern. It ignores partitioned assets, because their partitions usually read different files, and a new
-// file would wrongly make all partitions stale.
+// collectMatches adds to the code of an asset the files that its query reads through a pattern. It ignores
+// partitioned assets: their partitions usually read different files, so a new file would wrongly make all partitions
+// stale.
 func (c *codeReader) collectMatches(a *declared, pattern string) {
 	if a.Work.SQL == "" || a.Partitions != nil {
 		return
@@ -231,7 +231,7 @@ func (a *declared) addFile(name, hash string) {
 	a.Text.Files[name] = hash
 }
 
-// hash returns the text that represents a file in fingerprints, and whether the file exists: see [source.FileText].
+// hash returns the text that stands for a file in fingerprints (see [source.FileText]), and whether the file exists.
 func (c *codeReader) hash(name string) (hash string, exists bool) {
 	if hash, ok := c.hashes[name]; ok {
 		return hash, true
@@ -274,7 +274,7 @@ func (c *codeReader) below(folder string) []string {
 	_ = fs.WalkDir(c.files, folder, func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return fs.SkipDir // the pattern matches nothing in an unreadable folder
+			return fs.SkipDir // in an unreadable folder, the pattern matches nothing
 		case strings.HasPrefix(entry.Name(), ".") && name != ".":
 			if entry.IsDir() {
 				return fs.SkipDir

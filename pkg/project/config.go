@@ -160,7 +160,7 @@ func keepField[T any](at func(*T) *plan.Keep) field[T] {
 	return other("keep", about, func(f yamlFile, n *yaml.Node, to *T) { f.keep(n, at(to)) })
 }
 
-// setName reads a name and stores it in the parameter to.
+// setName reads a name into *to.
 func (f yamlFile) setName(n *yaml.Node, what string, to *string) {
 	if s, ok := f.label(n, what); ok {
 		*to = s
@@ -225,8 +225,8 @@ func (f yamlFile) dataFolders(n *yaml.Node, to *[]string) {
 // maxVersions is the maximum number of versions of a partition that a rule can keep.
 const maxVersions = 1_000_000
 
-// keep reads a retention rule and stores its fields in the parameter to, which contains the project's defaults.
-// Fields that the rule does not set keep these defaults.
+// keep reads a retention rule into *to, which contains the project's defaults. Fields that the rule does not set keep
+// these defaults.
 func (f yamlFile) keep(n *yaml.Node, to *plan.Keep) {
 	if n.Kind == yaml.ScalarNode && n.Value == "all" {
 		to.All = true
@@ -328,9 +328,8 @@ func retryRulePattern() string {
 	return "^(" + strings.Join(append(event.Categories(), event.Codes()...), "|") + "|X_[A-Z0-9_]{1,62})$"
 }
 
-// retries reads a retry policy and stores its fields in the parameter to, which contains the project's defaults.
-// Fields that the policy does not set keep these defaults. An explicit policy retries every retryable error,
-// including errors of the user's own code.
+// retries reads a retry policy into *to, which contains the project's defaults. Fields that the policy does not set
+// keep these defaults. A declared policy retries every retryable error, including errors of the user's own code.
 func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
 	r := retryPolicy{Retries: *to, givenMax: to.MaxDelayMS != defaultMaxDelayMS}
 	r.UserErrors = true
@@ -340,7 +339,7 @@ func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
 		return
 	case !r.givenMax:
 		r.MaxDelayMS = max(defaultMaxDelayMS, r.InitialDelayMS)
-	case r.MaxDelayMS > 0 && r.MaxDelayMS < r.InitialDelayMS: // MaxDelayMS is 0 if its problem was already reported
+	case r.MaxDelayMS > 0 && r.MaxDelayMS < r.InitialDelayMS: // 0: the problem was already reported
 		f.fail(n, "", "initial_delay is longer than max_delay")
 	}
 	*to = r.Retries

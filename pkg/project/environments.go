@@ -73,8 +73,8 @@ func environmentsShape() shape {
 	}
 }
 
-// environment returns the settings of the chosen environment: its node merged into the base. It also reads all other
-// environments, to report their problems.
+// environment returns the settings of the chosen environment: the base, changed by the settings of the environment.
+// It also reads all other environments, to report their problems.
 func (f yamlFile) environment(n *yaml.Node) *yaml.Node {
 	base, declared := without(n, "environments")
 	chosen := f.options.Environment
@@ -121,8 +121,7 @@ func (f yamlFile) environment(n *yaml.Node) *yaml.Node {
 	return base
 }
 
-// readEnvironment reads an environment into the list of the project's environments, and reports its
-// problems.
+// readEnvironment adds an environment to the project's list of environments, and reports its problems.
 func (f yamlFile) readEnvironment(name string, own, merged *yaml.Node, others map[ids.Domain][]Environment) {
 	for i := 0; i+1 < len(own.Content); i += 2 {
 		if key := resolve(own.Content[i]); key.Value == "environments" || key.Value == "name" {
@@ -159,9 +158,9 @@ func (f yamlFile) settingsOf(name string, merged *yaml.Node) *loader {
 	return l
 }
 
-// join adds an environment to the other environments of its domain. If another environment has the same store, and
-// one of the two restricts deployments, a run in the other one would circumvent the restriction. In this case, join
-// returns the name of the earlier environment.
+// join adds the environment to others, the environments by domain. Two environments with the same domain and store
+// share the deployed release, so if one of them restricts deployments, runs in the other one would circumvent this.
+// Then join returns the name of the earlier environment.
 func (l *loader) join(others map[ids.Domain][]Environment) (name string, found bool) {
 	e := l.project.Environment
 	guarded := func(e *Environment) bool { return e.Protected || e.Deploy == DeployExplicit }
@@ -189,8 +188,8 @@ func without(n *yaml.Node, name string) (rest, value *yaml.Node) {
 	return rest, value
 }
 
-// merge returns the fields of both mappings. If both have a field whose values are mappings, it merges these values.
-// Otherwise, the value in more replaces the value in base.
+// merge returns a mapping with the fields of base and more. If both have the same field, it merges the two values if
+// they are mappings; otherwise, the value in more wins.
 func merge(base, more *yaml.Node) *yaml.Node {
 	merged := &yaml.Node{Kind: yaml.MappingNode, Tag: base.Tag, Line: base.Line, Column: base.Column}
 	merged.Content = slices.Clone(base.Content)

@@ -20,7 +20,7 @@ func (l *loader) readFile(name string) (text []byte, ok bool) {
 	case err != nil:
 		l.report(at, "", "the file cannot be read: %v", reason(err))
 		return nil, false
-	case !info.Mode().IsRegular(): // do not open such a file: a pipe would block
+	case !info.Mode().IsRegular(): // do not open it: a pipe would block
 		l.report(at, "", "not a regular file")
 		return nil, false
 	}
@@ -157,8 +157,8 @@ func (l *loader) visit(name string, entry fs.DirEntry) error {
 	return nil
 }
 
-// leadsToFile reports whether a symbolic link points to a file of the project. It does not follow links to folders,
-// because a file below such a link would have two names and declare two assets.
+// leadsToFile reports whether a symbolic link points to a file of the project. Links to folders are not followed,
+// because a file below such a link would have two names, and would declare two assets.
 func (l *loader) leadsToFile(name string, declares bool) bool {
 	info, err := fs.Stat(l.files, name)
 	switch {

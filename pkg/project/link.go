@@ -38,7 +38,7 @@ func (l *loader) link() {
 		if a.Requires == plan.RequiresComplete {
 			a.Requires = "" // complete is the default
 		}
-		work := map[ids.AssetKey]bool{} // the dependencies of the query or the command, but not those of checks
+		work := map[ids.AssetKey]bool{} // the dependencies of the query or the command itself
 		for _, d := range a.deps {
 			upstream := known[d.key]
 			if upstream == nil {
@@ -98,7 +98,8 @@ func (l *loader) dropNameless() {
 	l.nameless = l.nameless || len(l.assets) < count
 }
 
-// checkQuality reports dependencies whose require_quality has no effect, or a different effect than declared.
+// checkQuality reports dependencies on which require_quality has no effect, or another effect than the author
+// expects.
 func (l *loader) checkQuality(known map[ids.AssetKey]*declared) {
 	for i := range l.assets {
 		a := &l.assets[i]
@@ -179,7 +180,8 @@ func (l *loader) checkPools() {
 	}
 }
 
-// knownNames holds the names of all assets, as keys and as tables. It counts the searches for similar names.
+// knownNames contains the names of all assets, as keys and as tables. asked is how many unknown names have been
+// compared with them.
 type knownNames struct {
 	keys, tables []string
 	asked        int
@@ -226,7 +228,7 @@ func suggestTable(word string, names *knownNames) string {
 	return didYouMean(found)
 }
 
-// checkItself reports an asset that reads itself in a way that cannot be executed.
+// checkItself reports an asset that reads itself in another way than [plan.Asset.CheckItself] allows.
 func (l *loader) checkItself(a *declared) {
 	if !a.ReadsItself() || a.Broken != "" {
 		return
@@ -239,7 +241,7 @@ func (l *loader) checkItself(a *declared) {
 
 // checkBatch reports an asset that cannot have a batch.
 func (l *loader) checkBatch(a *declared) {
-	if a.Broken != "" || a.partitioned && a.Partitions == nil { // the problem with the partitions has already been reported
+	if a.Broken != "" || a.partitioned && a.Partitions == nil { // a problem with the partitions was already reported
 		return
 	}
 	if err := a.CheckBatch(); err != nil {

@@ -12,8 +12,8 @@ import (
 )
 
 // lookbackCheck reports expressions of daily assets that need other days of an upstream asset that is partitioned by
-// days or shorter periods. A task reads only the day of its own partition from the upstream, so such an expression
-// would find too few rows.
+// days or shorter periods. From such an upstream asset, a task reads only the day of its own partition, so the
+// expression would find too few rows.
 type lookbackCheck struct {
 	loader  *loader
 	known   map[ids.AssetKey]*declared
@@ -61,8 +61,8 @@ func (c *lookbackCheck) check(a *declared) {
 	}
 }
 
-// covered reports whether the declared mapping of an upstream asset covers a lookback. It also returns true if the
-// mapping states that the query reads only one day.
+// covered reports whether the asset declares a mapping for an upstream asset that includes the days which a lookback
+// needs. It also returns true if the mapping says that the query reads only one day.
 func (c *lookbackCheck) covered(a *declared, b Lookback, upstream string) bool {
 	for _, d := range a.Reads {
 		if d.Asset.String() != upstream {
@@ -113,8 +113,8 @@ func (c *lookbackCheck) report(a *declared, b Lookback, names []string) {
 		what, upstreams)
 }
 
-// upstreams returns the partitioned assets that have one of the columns. If the column may also belong to any other
-// table, it returns none.
+// upstreams returns the assets that have one of the columns and are partitioned by days or shorter periods. If the
+// name in the query may also refer to a column of any other table, it returns none.
 func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []string) {
 	for _, column := range columns {
 		key, what := column.classify()
@@ -138,8 +138,8 @@ func (c *lookbackCheck) day(columns []Column, dimension string) bool {
 	return c.common(columns, dimension) == originDay
 }
 
-// common returns the common origin of the columns to which a name may refer. It returns originUnknown if the origin
-// of any of them is unknown.
+// common returns the origin that all columns to which a name may refer have in common. If the origin of one of them
+// is unknown, it returns originUnknown.
 func (c *lookbackCheck) common(columns []Column, dimension string) origin {
 	found := originAbsent
 	for _, column := range columns {

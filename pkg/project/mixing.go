@@ -36,7 +36,7 @@ type BatchDimension struct {
 	WholeHours bool
 }
 
-// BatchTable describes the rows of a table in one dimension of the batch.
+// BatchTable describes how the rows of a table depend on one dimension of the batch.
 type BatchTable struct {
 	// Fixed means that every batch reads the same rows.
 	Fixed bool
@@ -57,11 +57,11 @@ type Mixing struct {
 	Reason, Advice string
 }
 
-// BatchChecker returns the expressions of each query that may mix partitions, in the order of their offsets. If there
-// are none, the rows of a partition are the same in every batch.
+// BatchChecker returns, for each query, the expressions that may mix partitions, in the order of their offsets. If a
+// query has none, the rows of a partition are the same in every batch.
 type BatchChecker func(ctx context.Context, queries []BatchQuery) ([][]Mixing, error)
 
-// checkMixing reports queries whose result may depend on the choice of partitions in a batch.
+// checkMixing reports queries for which the rows of a partition may depend on the other partitions of the batch.
 func (l *loader) checkMixing(ctx context.Context) error {
 	if l.options.CheckBatches == nil {
 		return nil
@@ -103,13 +103,13 @@ func (l *loader) checkMixing(ctx context.Context) error {
 	return nil
 }
 
-// partitionColumns finds those columns of assets that contain the partition of a row.
+// partitionColumns finds the columns of assets that contain the partition to which a row belongs.
 type partitionColumns struct {
 	known map[ids.AssetKey]*declared
 	seen  map[assetColumn]columnOrigin
 }
 
-// columnOrigin is the content of a column of an asset.
+// columnOrigin says what a column of an asset contains.
 type columnOrigin int
 
 const (
@@ -139,7 +139,7 @@ func (c *partitionColumns) query(a *declared) BatchQuery {
 	return q
 }
 
-// truncUnit returns the unit of date_trunc for the periods of a dimension.
+// truncUnit returns the unit with which date_trunc returns the start of a dimension's period, or "".
 func truncUnit(d *space.Dimension) string {
 	switch d.Kind {
 	case space.Daily:
@@ -161,7 +161,7 @@ func truncUnit(d *space.Dimension) string {
 	return ""
 }
 
-// table describes, for one dimension, the rows that the partitions of a reader read from an upstream asset.
+// table describes how the rows that a reader reads from an upstream asset depend on one dimension of the reader.
 func (c *partitionColumns) table(upstream, reader *declared, dimension string) BatchTable {
 	m, err := plan.Mapping(&upstream.Asset, &reader.Asset)
 	if err != nil || upstream.Partitions == nil {
@@ -198,7 +198,7 @@ func (c *partitionColumns) table(upstream, reader *declared, dimension string) B
 	return t
 }
 
-// origin returns the content of the column that has the name of a dimension.
+// origin says what the column with the name of a dimension contains, for readers of an asset.
 func (c *partitionColumns) origin(a *declared, dimension string) columnOrigin {
 	found := c.column(a, dimension, dimension)
 	if found == columnAbsent && !a.NoPartitionColumns {
@@ -207,7 +207,7 @@ func (c *partitionColumns) origin(a *declared, dimension string) columnOrigin {
 	return found
 }
 
-// column returns the content of a column in the output of an asset.
+// column says what a column in the output of an asset contains.
 func (c *partitionColumns) column(a *declared, column, dimension string) columnOrigin {
 	at := assetColumn{a.Key, dimension, column}
 	if found, ok := c.seen[at]; ok {
@@ -260,8 +260,8 @@ func (c *partitionColumns) declaredAbsent(a *declared, column string) columnOrig
 	return columnUnknown
 }
 
-// common returns the content of a column of an asset. The values of the column come from one of the given columns,
-// which belong to tables that the asset reads.
+// common says what a column of an asset contains if its values come from one of the given columns of tables that the
+// asset reads.
 func (c *partitionColumns) common(a *declared, columns []Column, dimension string, named bool) columnOrigin {
 	found := columnAbsent
 	for _, column := range columns {
@@ -282,7 +282,7 @@ func (c *partitionColumns) common(a *declared, columns []Column, dimension strin
 	return found
 }
 
-// upstream returns the content of a column that the asset passes through unchanged from an upstream asset.
+// upstream says what a column contains that the asset passes through unchanged from an upstream asset.
 func (c *partitionColumns) upstream(a, upstream *declared, column, dimension string) columnOrigin {
 	m, err := plan.Mapping(&upstream.Asset, &a.Asset)
 	if err != nil || upstream.Partitions == nil {
@@ -293,7 +293,7 @@ func (c *partitionColumns) upstream(a, upstream *declared, column, dimension str
 		found = c.origin(upstream, dimension)
 	}
 	if op, ok := m.Of(dimension); found >= columnPartition && (!ok || op.Op != space.Identity || op.Dimension != dimension) {
-		return columnUnknown // the column contains the partition of the upstream asset, which may differ from that of the reader
+		return columnUnknown // it contains the partition of the upstream asset, which may differ from the reader's
 	}
 	return found
 }

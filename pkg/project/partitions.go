@@ -166,8 +166,8 @@ func (f yamlFile) merge(n *yaml.Node, a *declared) {
 	a.NoMerge = !on
 }
 
-// reservedNames describes a dimension whose name is not allowed, because its variable would have the same name as
-// another variable. It returns "" if all names are allowed.
+// reservedNames returns "" or, if a dimension has a name that is not allowed, a description of the problem. A name is
+// not allowed if the variable of the dimension would have the name of another variable.
 func reservedNames(s *space.Space) string {
 	at := s.Time()
 	for i := range s.Dimensions {
@@ -203,7 +203,7 @@ func (f yamlFile) dimension(name, value *yaml.Node) *space.Dimension {
 	return f.kind(name.Value, space.Kind(value.Content[0].Value), resolve(value.Content[1]))
 }
 
-// noKind reports a dimension without a known kind.
+// noKind reports a dimension that has no kind, or an unknown one.
 func (f yamlFile) noKind(name, value *yaml.Node, kinds []string) {
 	near, list := plan.Suggest(name.Value, kinds), "[eu, us]"
 	switch {
@@ -380,7 +380,7 @@ func (f yamlFile) depKey(n *yaml.Node, s string, d *dep) {
 	d.key = key
 }
 
-// These are the operations of a map, by their names in project files.
+// These are the names of the operations of a map in project files.
 var (
 	wholeOps     = []string{"identity", "all", "latest"}
 	dimensionOps = []string{"identity", "all", "latest", "project", "coarsen", "refine", "window", "values"}

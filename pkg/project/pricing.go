@@ -15,7 +15,7 @@ const maxPrice = 1000
 // dollar is a dollar in nano-dollars. Prices are whole numbers of nano-dollars.
 const dollar = 1_000_000_000
 
-// validPrice limits the digits and the exponent of a price, because prices are computed with exact arithmetic.
+// validPrice limits the digits and the exponent of a price, so that exact arithmetic with it stays cheap.
 var validPrice = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,18})?([eE][-+]?[0-9]{1,2})?$`)
 
 var pricingField = other("pricing", pricingFields.shape(shape{

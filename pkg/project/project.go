@@ -44,8 +44,8 @@ type Project struct {
 	Domain ids.Domain
 	// Environment holds the settings of the chosen environment, or of the base.
 	Environment Environment
-	// Environments are the environments of the project, sorted by name. Each includes the settings of the base that it
-	// does not change.
+	// Environments are the environments of the project, sorted by name. Each contains all its settings, also those that
+	// it takes from the base.
 	Environments []Environment
 	// Vars are the project's variables by name.
 	Vars map[string]plan.Var
@@ -78,11 +78,11 @@ type Project struct {
 	Alerts   []event.AlertRule
 	// Watched are the deadlines, freshness and SLAs of assets, sorted by asset.
 	Watched []event.WatchedAsset
-	// Problems contains the files with problems.
+	// Problems is the set of files that have problems.
 	Problems map[string]bool
 }
 
-// Workers configures the workers on this machine. If a field is 0, the worker uses its own default.
+// Workers configures the workers on this machine. For a field that is 0, the worker uses its own default.
 type Workers struct {
 	// Concurrency is the number of tasks to execute at once.
 	Concurrency int

@@ -8,12 +8,12 @@
 //     now, ready_after has passed since the end.
 //   - Upstream: p reads a partition q by the current definition, the version of q is greater than the
 //     inputs sequence of p, and p did not read q in its own chain of retries.
-//   - Future: p reads all or the newest periods of an upstream asset, and the output of one of them, q, was made before
-//     the period of q began. By now, the period has begun, but it had not begun when the run that planned p was
-//     requested. So p has not read q, even if the same run made both.
+//   - Future: p reads all or the newest periods of an upstream asset, and one of them, q, was made before its period
+//     began. The period has begun by now, but had not when the run that planned p was requested. So p has not read q,
+//     even if the same run made both.
 //   - Mark: a person marked p as stale.
-//   - Keys: p reads partitions of more than one key of a key set, and one of these keys was removed or
-//     added again after the state on which p was planned.
+//   - Keys: p reads the partitions of several keys of a key set, and since p was planned, one of these keys was removed
+//     or added again.
 //
 // p read q in its own chain if all of these hold:
 //

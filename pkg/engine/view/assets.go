@@ -15,7 +15,7 @@ import (
 // Asset is a declared asset with the totals of its outputs.
 type Asset struct {
 	*plan.Asset
-	// Stored is the number of materialized partitions, among those that the asset declares.
+	// Stored is how many of the declared partitions are materialized.
 	Stored int
 	// Rows and Bytes are the totals of the outputs.
 	Rows, Bytes int64
@@ -56,13 +56,13 @@ func AssetOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar) (Asset, err
 	return a, nil
 }
 
-// declared yields the rows of the materialized partitions that an asset declares. If the asset has problems, the
-// declaration may be unknown, so declared yields all rows.
+// declared yields those rows whose partitions the asset declares. If the asset has problems, what it declares may be
+// unknown, so declared yields all rows.
 func declared(rows PartitionRows, asset *plan.Asset, c plan.Calendar) PartitionRows {
 	return func(yield func(*state.Partition, error) bool) {
 		members, err := c.Members(asset.Partitions)
 		if err != nil {
-			return // this machine does not know the time zone
+			return // the time zone is unknown on this machine
 		}
 		for row, err := range rows {
 			if err != nil {
@@ -111,7 +111,7 @@ func (a *Asset) DependsOn() []string {
 	return deps
 }
 
-// NewestSchemas collects the newest partition with each schema.
+// NewestSchemas collects, for each schema, the newest partition that has it.
 type NewestSchemas struct{ rows map[string]*state.Partition }
 
 // Add adds a partition. It ignores a partition with an unknown schema.

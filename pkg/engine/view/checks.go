@@ -60,11 +60,11 @@ func order(last bool) int {
 	return 0
 }
 
-// FailedCheck is a check of an asset that did not pass in a run.
+// FailedCheck is a check of an asset that did not pass in a run, and the first of its results.
 type FailedCheck struct {
 	CheckInfo
 	Asset string
-	// Task is the first task with this result. Tasks is the number of tasks with this result.
+	// Task is the first task in which the check did not pass. Tasks is the number of such tasks.
 	Task  string
 	Tasks int
 }
@@ -72,8 +72,8 @@ type FailedCheck struct {
 // severityOrder is the order of severities in a report.
 var severityOrder = []string{string(quality.Critical), string(quality.Error), string(quality.Warning), string(quality.Info)}
 
-// FailedChecks returns the checks that did not pass in a run, the most severe first. If a check ran on several
-// partitions, FailedChecks combines its results.
+// FailedChecks returns the checks that did not pass in a run, the most severe first. It combines the results of a
+// check for several partitions.
 func FailedChecks(s *state.State, runID string) []FailedCheck {
 	var found []FailedCheck
 	at := map[[2]string]int{}
@@ -135,7 +135,7 @@ func (c *AssetCheck) Last() string {
 	return "failed"
 }
 
-// TaskName returns the name of a partition of the asset, in the form of a task key.
+// TaskName returns the name of a partition of the asset in the form of a task key: "raw/events[date=2025-01-15]".
 func (c *AssetCheck) TaskName(partition string) string {
 	key, err := ids.ParseAssetKey(c.Asset)
 	if err != nil {

@@ -23,13 +23,13 @@ type Explanation struct {
 	State    state.TaskState `json:"state"`
 	// Headline explains the state in one sentence.
 	Headline string `json:"headline"`
-	// Cause is the chain of failed, skipped or cancelled upstreams that led to the task's state,
-	// nearest first.
+	// Cause is the chain of failed, skipped or cancelled upstreams because of which the task is in its state, nearest
+	// first.
 	Cause []Cause `json:"cause,omitempty"`
-	// RootCauses lists all failed tasks upstream of a task that ended without running, in the order of their keys.
+	// RootCauses lists all failed tasks upstream of the task, sorted by key, if the task ended without running.
 	RootCauses []string `json:"root_causes,omitempty"`
 
-	// Incomplete lists the partitions that the task's inputs lack.
+	// Incomplete describes which partitions the inputs of the task lack.
 	Incomplete []string `json:"incomplete,omitempty"`
 
 	// Checks are the results of the task's checks, failures first.
@@ -40,7 +40,7 @@ type Explanation struct {
 
 	Attempts  []AttemptInfo `json:"attempts"`
 	Upstreams []Edge        `json:"upstreams"`
-	// Downstreams is the number of tasks that depend on the task.
+	// Downstreams is the number of tasks that depend directly on the task.
 	Downstreams int         `json:"downstreams"`
 	Limits      []LimitInfo `json:"limits"`
 	Timers      []TimerInfo `json:"timers,omitempty"`
@@ -51,7 +51,7 @@ type Explanation struct {
 	EventsLeftOut bool `json:"events_left_out,omitempty"`
 }
 
-// Cause is one step towards the root cause.
+// Cause is one task in the chain of causes.
 type Cause struct {
 	TaskKey string          `json:"task_key"`
 	State   state.TaskState `json:"state"`
@@ -77,7 +77,7 @@ type AttemptInfo struct {
 	RetryReason string `json:"retry_reason,omitempty"`
 }
 
-// Edge is an upstream of the task.
+// Edge is a dependency of the task on an upstream task, with the state of the upstream task.
 type Edge struct {
 	TaskKey    string           `json:"task_key"`
 	State      state.TaskState  `json:"state"`
@@ -86,7 +86,7 @@ type Edge struct {
 	Attempt    int32            `json:"attempt,omitempty"`
 }
 
-// LimitInfo is a limit that applies to the task, and its use.
+// LimitInfo is a limit that applies to the task, and how many of its slots are in use.
 type LimitInfo struct {
 	// Scope is run, pool or workspace.
 	Scope string `json:"scope"`
@@ -105,7 +105,7 @@ type TimerInfo struct {
 	Type    string           `json:"type"`
 	State   state.TimerState `json:"state"`
 	FireAt  event.Time       `json:"fire_at"`
-	// Enqueued is set if the timer has been enqueued.
+	// Enqueued is set if the queue task of the timer exists.
 	Enqueued bool `json:"enqueued"`
 }
 
@@ -142,7 +142,7 @@ type EventInfo struct {
 	Reason  string             `json:"reason,omitempty"`
 }
 
-// Explain explains a task. The outcomes of the events must be set.
+// Explain explains a task. The caller must have set the outcomes of the events.
 func Explain(s *state.State, task *state.Task, now event.Time, events []EventInfo) *Explanation {
 	x := explainer{s: s, run: s.Runs.Get(task.RunID), task: task, now: now}
 	e := &Explanation{
@@ -184,7 +184,7 @@ func AttemptsOf(s *state.State, task *state.Task) []AttemptInfo {
 	return attempts
 }
 
-// upstreams returns the edges into a task of the run.
+// upstreams returns the dependencies of a task of the run.
 func (x *explainer) upstreams(taskKey string) []Edge {
 	edges := []Edge{}
 	x.s.Deps.Ascend(state.Key3{A: x.task.RunID}, func(d *state.Dep) bool {

@@ -40,7 +40,7 @@ type GanttRow struct {
 	Segments []Segment
 	// State is the state of the task. For several tasks, it is the state that most needs attention.
 	State    state.TaskState
-	Critical bool // whether the task is on the critical path
+	Critical bool // the task is on the critical path
 	// Failed counts the failed tasks. RowCount and ByteSize are the total rows and bytes of the tasks' outputs.
 	Failed             int32
 	RowCount, ByteSize int64
@@ -58,11 +58,13 @@ type Gantt struct {
 	ByAsset bool
 	// LeftOut is the number of omitted rows. Rows are omitted if there are more than [MaxGanttRows].
 	LeftOut int
-	// CriticalPath is the longest chain of tasks by actual end times, first task first.
+	// CriticalPath is the chain of tasks that determined when the run ended, first task first. Each task is the upstream
+	// of the next one that ended last.
 	CriticalPath []string
 	// Critical is the duration of that chain, from the creation of its first task.
 	Critical time.Duration
-	// Unlimited is how long the run would have taken if every task had started as soon as its inputs existed.
+	// Unlimited is how long the run would have taken without limits and queues: if every task had started as soon as its
+	// upstreams had ended.
 	Unlimited time.Duration
 }
 
@@ -73,8 +75,8 @@ const MaxGanttRows = 2000
 type GanttOptions struct {
 	// From and To limit the time range; 0: the whole run.
 	From, To event.Time
-	// Pixels is the width of the drawing. Waits shorter than a pixel are omitted. Segments of an asset that are closer
-	// than a pixel are merged.
+	// Pixels is the width of the drawing. GanttOf omits waits that are shorter than a pixel, and merges segments of an
+	// asset that are closer than a pixel.
 	Pixels int32
 	// ByAsset draws a row for each asset. A run with too many tasks is drawn by asset in any case.
 	ByAsset bool
@@ -121,10 +123,10 @@ type drawing struct {
 	all       map[string]*state.Task      // including group nodes
 	upstreams map[string][]string         // the upstreams of each task
 	attempts  map[string][]*state.Attempt // by task
-	resolved  map[string]event.Time       // when the last edge into a task was resolved
+	resolved  map[string]event.Time       // when the last dependency of a task was resolved
 }
 
-// orLast returns a time that sorts rows without an attempt after all others.
+// orLast returns at or, if it is 0, a time after all others, so that rows without an attempt come last.
 func orLast(at event.Time) event.Time {
 	const never = event.Time(1<<63 - 1)
 	return cmp.Or(at, never)
@@ -333,7 +335,7 @@ func (d *drawing) criticalPath() []*state.Task {
 // ran reports whether a task was executed. An end time alone does not show that, because a skipped task also has one.
 func (d *drawing) ran(t *state.Task) bool { return len(d.attempts[t.TaskKey]) > 0 && d.end(t) != 0 }
 
-// worked returns the time in which a task was executed or waited for a retry.
+// worked returns how long a task was executed or waited for a retry in total.
 func (d *drawing) worked(t *state.Task) time.Duration {
 	var sum time.Duration
 	for i, a := range d.attempts[t.TaskKey] {
@@ -349,8 +351,7 @@ func (d *drawing) worked(t *state.Task) time.Duration {
 	return sum
 }
 
-// unlimited returns the duration of the longest chain of tasks. The duration of each task is the time that worked
-// returns.
+// unlimited returns the duration of the longest chain of tasks, if each task takes the time that worked returns.
 func (d *drawing) unlimited() time.Duration {
 	waits, downstreams := make(map[string]int, len(d.all)), make(map[string][]string, len(d.all))
 	for down, ups := range d.upstreams {

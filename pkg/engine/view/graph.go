@@ -28,7 +28,7 @@ type Graph struct {
 	Edges   []GraphEdge // sorted by (from, to)
 	Level   int
 	Hash    string // hash of nodes and edges: graphs with the same hash have the same layout
-	Clipped bool   // the graph is incomplete because of its limits
+	Clipped bool   // nodes were omitted because of the limits
 }
 
 // GraphNode is an asset or a group.
@@ -45,7 +45,7 @@ type GraphNode struct {
 type GraphEdge struct {
 	From, To string
 	Count    int  // the number of dependencies of assets in To on assets in From
-	Back     bool // whether the edge closes a cycle of groups
+	Back     bool // the edge closes a cycle of groups
 }
 
 // GraphOptions selects what a graph shows.
@@ -53,7 +53,7 @@ type GraphOptions struct {
 	Level  int      // [GraphAssets], [GraphGroups], or 0: assets if they fit
 	Expand []string // ids of groups to open, in this order
 	Focus  string   // the key of an asset; the graph shows only its neighbourhood, as assets
-	// Upstream and Downstream are the directions in which the graph extends from Focus. Depth is the number of steps.
+	// Upstream and Downstream say in which directions the graph extends from Focus, and Depth how many steps.
 	Upstream, Downstream bool
 	Depth                int
 }
@@ -85,7 +85,7 @@ func GraphOf(assets []GraphAsset, o GraphOptions) Graph {
 		g.Clipped = o.Level == GraphAssets
 		root, expand := groupAssets(keys, maxGroupSize), o.Expand
 		for g.show(root, expand, false); len(g.Nodes) > MaxGraphNodes && len(expand) > 0; g.show(root, expand, false) {
-			expand, g.Clipped = expand[1:], true // the group that was opened first is closed again
+			expand, g.Clipped = expand[1:], true // close the group that was opened first
 		}
 	}
 	slices.SortFunc(g.Nodes, func(a, b GraphNode) int { return cmp.Compare(a.ID, b.ID) })
@@ -94,8 +94,8 @@ func GraphOf(assets []GraphAsset, o GraphOptions) Graph {
 	return g
 }
 
-// show sets the visible nodes of a tree. If the parameter all is set, every asset is visible. Otherwise, the groups
-// are visible, and an expanded group is replaced by the nodes in it.
+// show sets g.Nodes to the visible nodes of a tree: every asset if all is true, and otherwise the groups. It replaces
+// the groups in expand by the nodes in them.
 func (g *Graph) show(root *graphGroup, expand []string, all bool) {
 	g.Nodes = nil
 	var walk func(*graphGroup)
@@ -116,7 +116,8 @@ func (g *Graph) show(root *graphGroup, expand []string, all bool) {
 	walk(root)
 }
 
-// neighbours returns the assets within some steps of an asset. It omits steps that would exceed the limit of nodes.
+// neighbours returns the assets within o.Depth steps of o.Focus. It stops before a step that would exceed the limit
+// of nodes, and then returns clipped.
 func neighbours(deps map[string][]string, keys []string, o GraphOptions) (chosen map[string]bool, clipped bool) {
 	if _, ok := deps[o.Focus]; !ok {
 		return nil, false

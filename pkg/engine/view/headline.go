@@ -42,7 +42,7 @@ func (x *explainer) headline(e *Explanation) string {
 	return string(t.State)
 }
 
-// since formats the time that has passed since the time in the parameter at.
+// since formats the time from at to now.
 func (x *explainer) since(at event.Time) string { return Span(x.now.Sub(at)) }
 
 // blocked names the unresolved upstreams.
@@ -70,8 +70,8 @@ func (x *explainer) blocked(upstreams []Edge) string {
 	return fmt.Sprintf("waits for %s", Some(open))
 }
 
-// openOrder names the unfinished tasks upstream of an order node. An order node is a node of the plan that only
-// orders tasks. The explained task waits until these tasks end, but does not read their outputs.
+// openOrder names the unfinished tasks upstream of an order node: a group node that only orders tasks. The explained
+// task waits for these tasks, but does not read their outputs.
 func (x *explainer) openOrder(node *state.Task) string {
 	var open []string
 	queue := []string{node.TaskKey}
@@ -92,7 +92,7 @@ func (x *explainer) openOrder(node *state.Task) string {
 	return "the end of " + Some(open) + ", whose output it does not read"
 }
 
-// openMembers counts the unresolved members of a group by state.
+// openMembers counts the members of a group for which the group still waits, by state.
 func (x *explainer) openMembers(group *state.Task) string {
 	members := x.upstreams(group.TaskKey)
 	states := map[state.TaskState]int{}
@@ -115,7 +115,7 @@ func (x *explainer) openMembers(group *state.Task) string {
 		strings.TrimSuffix(group.TaskKey, "[*]"), strings.Join(parts, ", "))
 }
 
-// standing returns a task's state and, for some states, how long the task has been in it.
+// standing returns a task's state and, for some states, since when or until when the task is in it.
 func (x *explainer) standing(t *state.Task) string {
 	switch t.State {
 	case state.TaskRunning:
@@ -216,7 +216,7 @@ func (x *explainer) retryWait() string {
 		t.Attempt, headProblem(t.ErrorCode, t.ErrorMessage), t.Attempt+1, t.MaxAttempts, when, granted(t))
 }
 
-// granted counts the extra attempts that replace attempts lost to infrastructure.
+// granted says how many attempts a task was granted for attempts that were lost to infrastructure.
 func granted(t *state.Task) string {
 	if t.GrantedAttempts == 0 {
 		return ""

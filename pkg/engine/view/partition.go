@@ -17,7 +17,7 @@ type PartitionExplanation struct {
 	// Partition is the partition in the form of a task key: asset[dimension=value].
 	Partition string           `json:"partition"`
 	Status    staleness.Status `json:"status"`
-	// Headline is the answer as a sentence without a subject: "is stale: raw/events is newer".
+	// Headline is the reason as a sentence without its subject: "is stale: raw/events is newer".
 	Headline string   `json:"headline"`
 	Holds    *Holding `json:"holds,omitempty"`
 	// Code is the current code fingerprint of the asset, or "" if it is unknown. CodeChanged means that other code
@@ -81,7 +81,8 @@ type Holding struct {
 	Code              string     `json:"code,omitempty"`
 }
 
-// UpstreamPartition is a partition of an upstream asset, with the number of further partitions in the same situation.
+// UpstreamPartition is a partition of an upstream asset. More counts the other partitions of the asset to which the
+// same applies.
 type UpstreamPartition struct {
 	Partition string           `json:"partition"`
 	Status    staleness.Status `json:"status"`
@@ -91,8 +92,8 @@ type UpstreamPartition struct {
 	More int     `json:"more"`
 }
 
-// ExplainPartition explains a partition of an asset. decision is the decision that published its output after a check
-// had blocked the output, or nil.
+// ExplainPartition explains a partition of an asset. decision is the approval that published its output after a check
+// had blocked it, or nil.
 func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string, decision *Quarantined) (*PartitionExplanation, error) {
 	found, err := e.Explain(asset, key)
 	if err != nil {
@@ -187,7 +188,7 @@ func (x *PartitionExplanation) headline() string {
 	return "is fresh: its code is current, and nothing that it read is newer"
 }
 
-// Name returns the name of the partition and, if there are others in the same situation, their number.
+// Name returns the name of the partition and, if More is not 0, the number of the others.
 func (u UpstreamPartition) Name() string {
 	if u.More > 0 {
 		return fmt.Sprintf("%s (and %d more)", ids.ReadableKey(u.Partition), u.More)

@@ -13,8 +13,8 @@ import (
 // Statuses of a partition.
 const (
 	PartitionMissing      = "missing"      // expected, and never materialized
-	PartitionFailed       = "failed"       // the partition's newest task failed, and no later run has materialized the partition
-	PartitionMaterialized = "materialized" // the partition has an output; the row does not tell whether it is fresh or stale
+	PartitionFailed       = "failed"       // its newest task failed, and no later run has materialized it
+	PartitionMaterialized = "materialized" // it has an output; the row does not say whether this is fresh or stale
 )
 
 // Partition is a partition that an asset declares and that is expected or materialized.
@@ -34,9 +34,9 @@ func (p *Partition) Name() string {
 	return partition.Text()
 }
 
-// PartitionsOf returns the partitions of an asset that are expected at the time of a calendar or are materialized, by
-// key. rows yields the asset's rows. If withRows is set, the partitions contain their rows. The rows of many
-// partitions need much memory. PartitionsOf fails if more than [space.MaxListed] partitions are expected.
+// PartitionsOf returns the expected and the materialized partitions of an asset at the time of a calendar, sorted by
+// key. rows yields the asset's rows. If withRows is true, the result contains the rows, which need much memory if
+// there are many. PartitionsOf returns an error if more than [space.MaxListed] partitions are expected.
 func PartitionsOf(rows PartitionRows, asset *plan.Asset, c plan.Calendar, withRows bool) ([]Partition, error) {
 	expected, err := c.Expected(asset.Partitions, space.MaxListed)
 	if err != nil {

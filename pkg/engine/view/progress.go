@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Progress finds the changes in a run since the last observed state, and the running tasks. It depends only on the
-// observed states.
+// Progress finds the running tasks of a run, and the changes from one observed state of the run to the next. It
+// depends only on these states.
 type Progress struct {
 	RunID string
 	// Silent suppresses the changes before the first observed state.
@@ -32,8 +32,8 @@ func NewProgress(runID string) *Progress { return &Progress{RunID: runID, seen: 
 // Happening is a change in a run that users see.
 type Happening struct {
 	At event.Time
-	// State is SUCCEEDED, FAILED, SKIPPED or CANCELLED. It is RETRY_WAIT if an attempt failed that will be retried or
-	// has been retried.
+	// State is SUCCEEDED, FAILED, SKIPPED or CANCELLED. RETRY_WAIT means that an attempt failed, and was or will be
+	// retried.
 	State state.TaskState
 	// Tasks is the number of tasks that changed together. It is more than 1 only if they were skipped or cancelled. Task
 	// is the first of them.

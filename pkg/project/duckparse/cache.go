@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// Cache parses queries, and caches the results of the last load by text. It opens DuckDB only for texts that are not
-// in the cache. The zero value is empty.
+// Cache parses queries, and keeps the results of the last load of a project. It opens DuckDB only to parse queries
+// that the last load did not contain. The zero value is empty.
 type Cache struct {
 	mu         sync.Mutex
 	known, now map[[sha256.Size]byte]project.Parsed
@@ -77,7 +77,7 @@ func (c *Cache) open(ctx context.Context) error {
 	return err
 }
 
-// End ends a load: it closes DuckDB, and removes the results of all texts that this load did not parse.
+// End ends a load: it closes DuckDB, and removes the results of all queries that this load did not contain.
 func (c *Cache) End() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -75,8 +75,8 @@ func TestLoadRejectsLookbacks(t *testing.T) {
 		"SELECT sum(v) OVER (ORDER BY d ROWS 6 PRECEDING) FROM raw.seen":                                 window("d") + "raw/seen",
 		"SELECT sum(v) OVER (ORDER BY d) FROM raw.made JOIN raw.names USING (id)":                        window("d") + "raw/made",
 
-		// Load accepts the queries below. They are correct for one day, they read no daily upstream asset, or the days that
-		// they need cannot be determined.
+		// Load accepts the queries below. They need only one day, or read no daily asset, or Load cannot determine which
+		// days they need.
 		"FROM raw.made WHERE d = " + date:                                                   "",
 		"FROM raw.open WHERE y = year(" + date + ")":                                        "",
 		"FROM raw.call WHERE m = strftime(" + date + ", '%Y-%m')":                           "",
@@ -107,7 +107,7 @@ func TestLoadRejectsLookbacks(t *testing.T) {
 	}
 }
 
-// TestLoadRejectsUnknownVariables: in DuckDB, an unknown variable is NULL, and does not cause an error.
+// TestLoadRejectsUnknownVariables: DuckDB would not report an unknown variable: its value is NULL.
 func TestLoadRejectsUnknownVariables(t *testing.T) {
 	parse := open(t).Parse
 	for query, want := range map[string]string{

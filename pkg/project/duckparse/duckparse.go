@@ -43,7 +43,8 @@ const Version = "DuckDB v1.5.6"
 // Close closes the database.
 func (p *Parser) Close() error { return p.db.Close() }
 
-// parseAll returns one row per query. One statement for many queries is five times faster than one statement per query.
+// parseAll parses a list of queries, and returns a row for each. This is five times faster than one statement per
+// query.
 const parseAll = `
 SELECT json_serialize_sql(query, skip_null := true, skip_empty := false)::VARCHAR
 FROM (SELECT unnest($1::VARCHAR[]) AS query, generate_subscripts($1::VARCHAR[], 1) AS i)
@@ -58,7 +59,7 @@ func (p *Parser) Parse(ctx context.Context, queries []string) (parsed []project.
 	return parsed, nil
 }
 
-// serialize calls the function use with the syntax tree of each query, in order.
+// serialize calls use with the syntax tree of each query, in the order of the queries.
 func (p *Parser) serialize(ctx context.Context, queries []string, use func(i int, text string)) (err error) {
 	rows, err := p.db.QueryContext(ctx, parseAll, queries)
 	if err != nil {
@@ -97,7 +98,7 @@ type answer struct {
 func read(query, text string) project.Parsed {
 	var a answer
 	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.UseNumber() // 2^64 - 1 means "no position", and a float64 would round it
+	decoder.UseNumber() // a float64 would round 2^64 - 1, which means "no position"
 	if err := decoder.Decode(&a); err != nil {
 		return bad(0, fmt.Sprintf("cannot read the syntax tree: %v", err))
 	}

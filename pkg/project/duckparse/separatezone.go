@@ -151,7 +151,7 @@ func (s *separation) kind(link string) string {
 	return ""
 }
 
-// holds reports whether a filter is true for all rows, in every batch that contains the partition of the row.
+// holds reports whether a filter is true for every row of a frame, whichever batch contains the row's partition.
 func (s *separation) holds(f *frame, x filter) bool {
 	switch {
 	case !s.local:

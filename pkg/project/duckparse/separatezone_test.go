@@ -11,10 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// inZone begins the file of an asset whose days begin in a time zone.
+// inZone is the header of a query with daily partitions in a time zone.
 const inZone = "/* servo\npartitions: {daily: {start: 2025-01-01, timezone: CITY}}\nbatch: 50\n*/\n"
 
-// loadInZone loads a project with an asset that consists of the header and the query. The time zone replaces CITY.
+// loadInZone loads a project with an asset that consists of the header and the query, in which it replaces CITY by
+// the time zone.
 func loadInZone(t *testing.T, zone, header, query string) error {
 	t.Helper()
 	files := map[string]string{
@@ -29,10 +30,10 @@ func loadInZone(t *testing.T, zone, header, query string) error {
 	return loadFiles(t, files)
 }
 
-// zoneDay is the day of an instant in the time zone of the partitions.
+// zoneDay is a SQL expression for the day of an instant in the time zone of the partitions.
 const zoneDay = "(hour AT TIME ZONE 'CITY')::DATE"
 
-// separateInZones lists queries of days in another time zone than UTC that must not be reported.
+// separateInZones lists queries that must not be reported, for daily partitions in another time zone than UTC.
 var separateInZones = []string{
 	"SELECT date, v FROM raw.days",
 	"SELECT date, row_number() OVER (PARTITION BY date ORDER BY v) AS n FROM raw.days WHERE date IN " + keys,
@@ -49,7 +50,8 @@ var separateInZones = []string{
 	"SELECT " + zoneDay + " AS date, count(*) AS n FROM raw.hours a JOIN raw.hours b USING (hour) GROUP BY hour",
 }
 
-// TestBatchesThatMixTimeZones maps queries of days in another time zone than UTC to the problem that Load must report.
+// TestBatchesThatMixTimeZones maps queries with daily partitions in another time zone than UTC to the problem that
+// Load must report.
 func TestBatchesThatMixTimeZones(t *testing.T) {
 	const (
 		column   = "the column date of the result may differ"
@@ -91,7 +93,8 @@ func TestBatchesThatMixTimeZones(t *testing.T) {
 	}
 }
 
-// TestBatchesOfHoursInTimeZones: an hour of a zone is an hour of UTC, unless the zone differs from UTC by half an hour.
+// TestBatchesOfHoursInTimeZones: the hours of a zone are hours of UTC, except in zones such as India, whose offset is
+// not a whole number of hours.
 func TestBatchesOfHoursInTimeZones(t *testing.T) {
 	query := "SELECT date_trunc('hour', ts)::TIMESTAMPTZ AS hour FROM 'x.csv' WHERE ts >= getvariable('hour_start') AND ts < getvariable('hour_end')"
 	hourly := strings.Replace(inZone, "daily", "hourly", 1)
@@ -136,7 +139,7 @@ func TestSeparateQueriesInZonesHaveTheSameRowsAlone(t *testing.T) {
 	}
 }
 
-// zoned is a database in which days begin in a time zone.
+// zoned is a database whose inputs have daily partitions in a time zone.
 type zoned struct {
 	db         *sql.DB
 	zone, file string
@@ -162,7 +165,7 @@ func (z *zoned) exec(t *testing.T, query string) {
 	require.NoError(t, err, query)
 }
 
-// rows returns the rows of a query by their date. The batch contains the days from first to last.
+// rows executes a query for a batch of the days from first to last, and returns its rows by date.
 func (z *zoned) rows(t *testing.T, query, first, last string) map[string][]string {
 	t.Helper()
 	z.exec(t, "SET VARIABLE date_keys = (SELECT list(d::DATE) FROM generate_series(DATE '"+first+"', DATE '"+last+"', INTERVAL 1 DAY) t(d));"+

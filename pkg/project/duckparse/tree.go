@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// treeHashBytes is the number of bytes of a SHA-256 that the hash of a tree contains.
+// treeHashBytes is how many bytes of a SHA-256 are the hash of a tree.
 const treeHashBytes = 16
 
 // treeOf describes the computation of a statement. The description does not depend on positions in the text.
@@ -91,8 +91,7 @@ func without(n map[string]any, name string) map[string]any {
 	return n
 }
 
-// hashOf returns a hash of a tree without positions. It ignores the field of the root that the parameter except
-// names.
+// hashOf returns a hash of a tree without positions, and without the field except of the root.
 func hashOf(v any, except string) string {
 	var b bytes.Buffer
 	if n, ok := v.(map[string]any); ok && except != "" {
@@ -136,7 +135,7 @@ func writeTree(b *bytes.Buffer, v any) {
 	}
 }
 
-// file adds the files that a function reads, if its argument names them as literals.
+// file adds the files that a function reads, if its first argument names them as literals.
 func (w *walker) file(n map[string]any) {
 	name := word(n["function_name"])
 	if !strings.HasPrefix(name, "read_") && !strings.HasPrefix(name, "parquet_") && !slices.Contains(readers, name) {
@@ -161,5 +160,5 @@ func (w *walker) file(n map[string]any) {
 	}
 }
 
-// readers are additional functions that read files or tables. The first argument names these files or tables.
+// readers are the other functions whose first argument names files or tables to read.
 var readers = []string{"sniff_csv", "glob", "query_table"}

@@ -16,8 +16,8 @@ const (
 	yearHours  = 365 * dayHours
 )
 
-// value is a date, represented as an offset from a variable or from a column. If several tables may have the column,
-// columns lists all candidates. The zero value means that the date is unknown.
+// value describes a date: it is between min and max hours after a variable or a column. If several tables may have
+// the column, columns lists all candidates. The zero value means that nothing is known about the date.
 type value struct {
 	variable string
 	columns  []project.Column
@@ -31,7 +31,7 @@ type value struct {
 func (v value) known() bool { return v.variable != "" || len(v.columns) > 0 }
 func (v value) exact() bool { return v.min == 0 && v.max == 0 }
 
-// changed returns a value that an operation may change. A greater change includes the smaller ones.
+// changed returns the value after an operation that may change it. A greater change includes the smaller ones.
 func (v value) changed(by project.Change) value {
 	v.change = max(v.change, by)
 	return v
@@ -56,7 +56,7 @@ func (v value) equal(w value) bool {
 	return v.variable == w.variable && v.min == w.min && v.max == w.max && v.label == w.label && slices.Equal(v.columns, w.columns)
 }
 
-// plus returns the value that is between lo and hi hours later.
+// plus returns a value that is lo to hi hours later.
 func (v value) plus(lo, hi int64) value {
 	if !v.known() {
 		return v
@@ -180,7 +180,8 @@ func (f *from) binary(name string, a, b any) value {
 	return value{}
 }
 
-// concatenation returns the date with which a concatenated text begins, as in strftime(…, '%Y-%m') || '-01'.
+// concatenation returns the value of a concatenated text that begins with a date, such as strftime(…, '%Y-%m') ||
+// '-01'.
 func (f *from) concatenation(args []any) (found value) {
 	for i, arg := range args {
 		v := f.value(arg)
@@ -213,7 +214,7 @@ func (v value) unit(name string) value {
 	return value{}
 }
 
-// prefix returns the value of the first n characters of a date. For example, 2025-01 is a month.
+// prefix returns the value of the first n characters of a date. For example, the first 7 are the month 2025-01.
 func (v value) prefix(n int64) value {
 	switch {
 	case n >= 10:
@@ -264,7 +265,7 @@ var (
 	shortUnits = map[string]string{"h": "hour", "hr": "hour", "d": "day", "w": "week", "mon": "month", "y": "year", "yr": "year"}
 )
 
-// duration returns the minimum and the maximum number of hours of a constant number of days or a constant interval.
+// duration returns how many hours a constant interval, or a constant number of days, lasts at least and at most.
 func duration(v any) (lo, hi int64, ok bool) {
 	n := object(v)
 	unit := "day"

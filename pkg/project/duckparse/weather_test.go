@@ -109,7 +109,7 @@ func TestWeatherExampleResults(t *testing.T) {
 	}, rows(t, db, "SELECT sentence FROM report.climate ORDER BY city, record"))
 	require.Equal(t, []string{"Seattle dry 2012-07-23 2012-10-11 81"},
 		rows(t, db, "SELECT format('{} {} {} {} {}', city, kind, first_day, last_day, days) FROM analytics.spells ORDER BY days DESC LIMIT 1"))
-	// Another query computes the same figures directly from the file.
+	// Compare with a query that computes the same figures directly from the file.
 	require.Equal(t, rows(t, db, "SELECT round(sum(precipitation), 1)::VARCHAR FROM 'data/weather.csv' WHERE location = 'Seattle'"),
 		rows(t, db, "SELECT round(sum(precipitation_mm), 1)::VARCHAR FROM analytics.monthly WHERE city = 'Seattle'"))
 	require.Equal(t, []string{"0"}, rows(t, db, "SELECT count(*)::VARCHAR FROM "+

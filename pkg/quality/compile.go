@@ -120,7 +120,7 @@ func (c *Check) rowCount(table string, previous int64) Compiled {
 		outside, bounds = append(outside, "\"row_count\" > "+high.String()), append(bounds, "at most "+high.String())
 	}
 	if len(outside) == 0 { // the partition has no previous materialization
-		outside, bounds = []string{"false"}, []string{"any number: there are no previous rows"}
+		outside, bounds = []string{"false"}, []string{"any number: the partition has no previous materialization"}
 	}
 	return Compiled{
 		Failing:  "SELECT * FROM " + count + " WHERE " + strings.Join(outside, " OR "),

@@ -294,7 +294,7 @@ func (c *Check) validate() error {
 	case !slices.Contains([]Severity{Critical, Error, Warning, Info}, c.SeverityOf()):
 		return fmt.Errorf("unknown severity %.20q", string(c.Severity))
 	case c.PhaseOf() == Pre && c.Kind != SQL && c.Kind != Command:
-		return fmt.Errorf("a check of kind %s looks at the rows of the output and cannot run before the work", c.Kind)
+		return fmt.Errorf("a check of kind %s looks at the rows of the output, so it cannot run before the work: remove phase", c.Kind)
 	case c.Allow.Rows < 0:
 		return fmt.Errorf("allow is %d rows: write 0 or more", c.Allow.Rows)
 	case c.Allow.PPM < 0 || c.Allow.PPM > Millionths:

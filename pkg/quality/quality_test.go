@@ -89,7 +89,7 @@ func TestRowCountComparesWithThePreviousRows(t *testing.T) {
 		assert.Equal(t, want, c.Compile(at).Expected, previous)
 	}
 	c.Params = quality.Params{MinOfPrevious: 500_000}
-	assert.Equal(t, "any number: there are no previous rows", c.Compile(target).Expected)
+	assert.Equal(t, "any number: the partition has no previous materialization", c.Compile(target).Expected)
 }
 
 func TestCheckTypeAcceptsTypesOfSQL(t *testing.T) {

@@ -72,10 +72,10 @@ func (r *checkRun) command(ctx context.Context, c *quality.Check) (event.CheckRe
 		return none, changed
 	}
 	if !maps.Equal(laidOut, r.inputStamps()) {
-		return none, permanent(CodeInvalidInput, "check %s has changed the folder of an input, which it may only read", c.Name)
+		return none, permanent(CodeInvalidInput, "check %s has changed the folder of an input: a check may only read its inputs", c.Name)
 	}
 	if name := changedFile(before, r.stamps()); name != "" {
-		return none, permanent(CodeInvalidOutput, "check %s has changed the output file %s, which it may only read", c.Name, name)
+		return none, permanent(CodeInvalidOutput, "check %s has changed the output file %s: a check may only read the output", c.Name, name)
 	}
 	if err != nil {
 		return none, err

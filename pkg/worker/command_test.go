@@ -122,7 +122,7 @@ func TestCommandThatChangesAnInputFails(t *testing.T) {
 	w.run("a/z")
 	got := w.failed("a/o")
 	require.Equal(t, worker.CodeInvalidInput, got.Code)
-	require.Contains(t, got.Message, "the command has changed its input a/z, which it may only read: input file ")
+	require.Contains(t, got.Message, "the command has changed its input a/z: a command may only read its inputs: input file ")
 	require.False(t, got.Retryable)
 }
 

@@ -343,13 +343,13 @@ func (a *attempt) harmlessValues(t *work) error {
 		}
 		for name, value := range cell {
 			if climbs(value) {
-				return permanent(CodeSourceDenied, "the partition has the %s %q, which could lead a URL out of the prefixes of httpfs: load this partition with a command", name, value)
+				return permanent(CodeSourceDenied, "the partition has the %s %q, which could make a URL leave the prefixes of httpfs: load this partition with a command", name, value)
 			}
 		}
 	}
 	for name, v := range t.Vars {
 		if climbs(v.Value) {
-			return permanent(CodeSourceDenied, "the variable %s is %q, which could lead a URL out of the prefixes of httpfs: change it", name, v.Value)
+			return permanent(CodeSourceDenied, "the variable %s is %q, which could make a URL leave the prefixes of httpfs: change the variable", name, v.Value)
 		}
 	}
 	return nil

@@ -62,7 +62,7 @@ func urlDenied(name string, w *plan.Work) *denied {
 	case e == nil:
 		return &denied{-1, read + "the asset does not use " + extension, "add uses: [" + extension + "]"}
 	case plan.Climbs(name):
-		return &denied{-1, read + "it has a part . or .., which servers resolve", "write the path without it"}
+		return &denied{-1, read + "its path has a segment . or .., which servers resolve", "write the path without it"}
 	case !e.Covers(name):
 		return &denied{-1, read + "no prefix of " + extension + " covers it", "add it to sources.extensions." + extension + ".prefixes in servo.yaml"}
 	}

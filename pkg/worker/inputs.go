@@ -347,7 +347,7 @@ func (a *attempt) changedInput(ctx context.Context, inputs []input) error {
 			for k, file := range p.marker.Files {
 				err := a.check(ctx, p.paths[k], p.marker.URI+file.Name, file)
 				if f, ok := errors.AsType[*failure](err); ok && f.code == CodeInvalidInput {
-					return permanent(CodeInvalidInput, "the command has changed its input %s, which it may only read: %w", inputs[i].asset, err)
+					return permanent(CodeInvalidInput, "the command has changed its input %s: a command may only read its inputs: %w", inputs[i].asset, err)
 				}
 			}
 		}

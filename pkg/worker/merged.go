@@ -208,7 +208,7 @@ func (m *mergedReader) fetch(ctx context.Context, prefix, id string, f *merged.F
 		return path, nil
 	}
 	if used*downloadShare < f.Size {
-		return "", fmt.Errorf("only %d of its bytes are needed", used)
+		return "", fmt.Errorf("this query needs only %d of the file's %d bytes", used, f.Size)
 	}
 	return path, m.a.download(ctx, path, key, contract.CommitMarkerFile{Size: f.Size, CRC32C: f.CRC32C})
 }

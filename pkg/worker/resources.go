@@ -73,7 +73,7 @@ func (w *Worker) share() (limit, from string) {
 	}
 	share := w.machine.memoryShare(w.cfg.MaxConcurrent)
 	return strconv.FormatInt(share, 10) + "B",
-		fmt.Sprintf("the default share, 50 %% of %s ÷ %d tasks at once", megabytes(w.machine.memory), w.cfg.MaxConcurrent)
+		fmt.Sprintf("the default share: 50 %% of %s, divided among %d concurrent tasks", megabytes(w.machine.memory), w.cfg.MaxConcurrent)
 }
 
 // reserve waits until the attempt's memory fits into the memory that the running tasks do not use.

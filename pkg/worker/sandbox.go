@@ -54,7 +54,7 @@ func (a *attempt) projectFiles(t *work, query *resolvedQuery) (sandbox, error) {
 		for _, name := range outside {
 			if !filepath.IsAbs(name) {
 				return sandbox{}, permanent(CodeSourceDenied,
-					"read %s: this worker has unpacked the project's files, so there is nothing beside them: write an absolute path in sources.paths of servo.yaml", name)
+					"read %s: this worker has only a copy of the project, without the folders around it: write an absolute path in sources.paths of servo.yaml", name)
 			}
 		}
 	}
@@ -194,7 +194,7 @@ func (l *lister) list(dir string) (found sandbox, whole bool, err error) {
 		return sandbox{}, false, err
 	}
 	if l.left -= len(entries); l.left < 0 {
-		return sandbox{}, false, fmt.Errorf("the data folders have more than %d files: name smaller ones under `data` in servo.yaml", maxDataEntries)
+		return sandbox{}, false, fmt.Errorf("the data folders have more than %d files: name folders with fewer files under `data` in servo.yaml", maxDataEntries)
 	}
 	whole = true
 	for _, entry := range entries {

@@ -290,7 +290,7 @@ func TestQueryGetsItsShareOfTheMachine(t *testing.T) {
 	require.Equal(t, []string{"1|64.0 MiB"}, w.rows(w.run("a/alone"), "threads, memory"))
 	got := w.failed("a/big")
 	require.Equal(t, worker.CodeOutOfMemory, got.Code)
-	require.Contains(t, got.Message, "out of memory at 67MB (the default share, 50 % of ")
+	require.Contains(t, got.Message, "out of memory at 67MB (the default share: 50 % of ")
 	require.Contains(t, got.Message, "raise workers.memory_limit")
 }
 

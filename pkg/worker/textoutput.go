@@ -65,7 +65,7 @@ func (a *attempt) convertText(ctx context.Context, t *work, made []outputFile) (
 	for _, f := range made {
 		switch {
 		case isParquet(f.name):
-			return nil, permanent(CodeInvalidOutput, "the output has the Parquet file %.200q, and output.format is %s: write one of them", f.name, r.format.Format)
+			return nil, permanent(CodeInvalidOutput, "the output has the Parquet file %.200q, but output.format is %s: write %[2]s files instead, or remove output.format", f.name, r.format.Format)
 		case textrows.FormatOf(f.name) == r.format.Format:
 			r.files = append(r.files, f)
 		default:
@@ -329,7 +329,7 @@ func (r *textReader) fill(ctx context.Context, d *database) error {
 				for j, name := range row.Names {
 					at := before + r.column(name)
 					if at >= len(values) {
-						return errors.New("the file has changed while it was read: the command left a process behind")
+						return errors.New("the file has changed while it was read: a process that the command started is still writing to it: let the command wait for this process")
 					}
 					text, err := r.held(at-before, &row.Values[j])
 					if err != nil {

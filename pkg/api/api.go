@@ -132,7 +132,7 @@ func (s *server) options() connect.HandlerOption {
 		connect.WithCodec(codec{"json"}), connect.WithCodec(codec{"json; charset=utf-8"}),
 		connect.WithRecover(func(ctx context.Context, spec connect.Spec, _ http.Header, reason any) error {
 			s.Logger.ErrorContext(ctx, "a call has panicked", slog.String("call", spec.Procedure), slog.Any("reason", reason))
-			return connectError(refuse(internal, "internal error: the log of the server says more"))
+			return connectError(refuse(internal, "internal error: see the log of the server"))
 		}),
 	)
 }

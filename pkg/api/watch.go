@@ -36,7 +36,7 @@ func (s *streams) enter() (leave func(), err error) {
 	case s.open <- struct{}{}:
 		return func() { <-s.open }, nil
 	default:
-		return nil, refuse(tooManyStreams, "%d streams are open: close some of them", maxStreams)
+		return nil, refuse(tooManyStreams, "%d streams are open, which is the maximum: close some of them", maxStreams)
 	}
 }
 

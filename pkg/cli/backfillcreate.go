@@ -74,7 +74,7 @@ func (a *app) createBackfillCommand() *cobra.Command {
 	flags.StringVar(&f.request.StopAfter, "stop-after", engine.BackfillStop, "pause when this many partitions have failed: a number, a share such as 10%, or never")
 	flags.Int32Var(&f.request.Priority, "priority", engine.BackfillPriority, "priority of the tasks: tasks with a greater priority start first (default of other tasks: the priority of their asset, or 0)")
 	flags.StringVar(&f.request.Pool, "pool", "", "pool of the tasks, instead of the pools of their assets")
-	flags.BoolVar(&f.followDeploys, "follow-deploys", false, "plan each chunk with the code that is deployed when it starts, not with the current code")
+	flags.BoolVar(&f.followDeploys, "follow-deploys", false, "plan each chunk with the code that is deployed when the chunk starts, not with the current code")
 	flags.BoolVar(&f.allowIncomplete, "allow-incomplete", false, "accept missing partitions of upstream assets where an asset requires all (requires: complete)")
 	flags.BoolVar(&f.fullRefresh, "full-refresh", false, "not supported yet: this flag will come with incremental assets")
 	_ = flags.MarkHidden("full-refresh") // fails only for an unknown flag

@@ -175,7 +175,7 @@ func (c *candidate) accept(names []string) ([]engine.Accept, error) {
 			return nil, usagef("--accept %s: the code of this asset does not change: `servo plan` lists the changes", name)
 		}
 		if c.otherDimensions(name) {
-			return nil, usagef("--accept %s: its dimensions change, so its existing partitions are not read any more: deploy without --accept, and run it again", name)
+			return nil, usagef("--accept %s: the dimensions of the asset change, so its existing partitions are no longer read: deploy without --accept, and run the asset again", name)
 		}
 		accepted = append(accepted, engine.Accept{Asset: key, Code: c.changes[at].NewCode, Previous: c.changes[at].OldCode})
 	}

@@ -20,7 +20,7 @@ import (
 func (a *app) extensionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "extension",
-		Short: "List, add or fetch files of DuckDB's extensions, which queries with uses need",
+		Short: "List, add or fetch files of DuckDB's extensions, which queries with the setting `uses` need",
 		Args:  a.noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -153,7 +153,7 @@ func addExtension(ctx context.Context, e *worker.Extensions, from string) (path 
 	}
 	name := worker.ExtensionOfFile(from)
 	if name == "" {
-		return "", false, fmt.Errorf("the file name must be the name that DuckDB gives it, such as httpfs%s; servo supports %s",
+		return "", false, fmt.Errorf("the file must have the name that DuckDB gives it, such as httpfs%s; servo supports the extensions %s",
 			worker.ExtensionSuffix, strings.Join(plan.Extensions, ", "))
 	}
 	described, err := worker.ReadExtension(from)

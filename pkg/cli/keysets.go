@@ -88,9 +88,9 @@ func (a *app) changeKeys(ctx context.Context, args []string, f *keyFlags) error 
 		if err := knownSet(set, p, snap.State); err != nil && !f.unknown {
 			return err
 		}
-		text, change := "added %s to %s, which has %s\n", s.AddKeys
+		text, change := "added %s to %s, which now has %s\n", s.AddKeys
 		if f.remove {
-			text, change = "removed %s from %s, which has %s\n", s.RemoveKeys
+			text, change = "removed %s from %s, which now has %s\n", s.RemoveKeys
 		}
 		result, err := change(ctx, set, keys)
 		if err != nil {

@@ -215,7 +215,7 @@ func placeText(s *publisher.Status, name string, now time.Time) string {
 	}
 	switch at := event.At(now); {
 	case s.Error != "":
-		return fmt.Sprintf("%s is behind since %s: %s", place, view.Span(at.Sub(s.FailingSince)), cmp.Or(view.OneLine(s.Error), "unknown error"))
+		return fmt.Sprintf("%s has been out of date for %s: %s", place, view.Span(at.Sub(s.FailingSince)), cmp.Or(view.OneLine(s.Error), "unknown error"))
 	case s.Revision == 0:
 		return place + ", not written yet"
 	default:

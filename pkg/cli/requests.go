@@ -108,8 +108,8 @@ func (a *app) requestsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "requests",
 		Short: "List the runs that are requested and have not started",
-		Long: "List the requests of `servo run --at` and of schedules that have not become runs, and why.\n" +
-			"Cancel one with `servo cancel REQUEST`.",
+		Long: "List the requested runs that have not started, each with the reason. `servo run --at` and schedules\n" +
+			"request runs. Cancel a request with `servo cancel REQUEST`.",
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.read(cmd.Context(), func(v published) error {

@@ -101,7 +101,7 @@ var (
 		Flags: func(f *flag.FlagSet, c *config) {
 			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "URL of the dispatcher, which is notified of each revision; empty: no notifications")
 			f.StringVar(&c.Subscription, "subscription", "", "pull the notifications of ledger entries from projects/PROJECT/subscriptions/SUBSCRIPTION; empty: they are pushed")
-			f.Int64Var(&c.CacheBytes, "cache-bytes", defaultCacheBytes, "memory for the states of domains, in bytes; above it, idle domains are closed")
+			f.Int64Var(&c.CacheBytes, "cache-bytes", defaultCacheBytes, "memory for the states of domains, in bytes; if they need more, idle domains are closed")
 			f.DurationVar(&c.KeepRuns, "keep-runs", tiers.KeepRuns, "how long ended runs are kept after their trigger; at least 720h")
 		},
 		Check: func(c config) []error {
@@ -130,7 +130,7 @@ var (
 			f.StringVar(&c.QueuePrefix, "queue-prefix", "", "prefix of queue names in Cloud Tasks")
 			f.StringVar(&c.QueueAccount, "queue-account", "", "service account with which Cloud Tasks calls workers and this service (default: no token)")
 			f.StringVar(&c.Subscription, "subscription", "", "pull the notifications of manifests from projects/PROJECT/subscriptions/SUBSCRIPTION; empty: they are pushed")
-			f.Int64Var(&c.CacheBytes, "cache-bytes", defaultCacheBytes, "memory for the states of domains, in bytes; above it, idle domains are closed")
+			f.Int64Var(&c.CacheBytes, "cache-bytes", defaultCacheBytes, "memory for the states of domains, in bytes; if they need more, idle domains are closed")
 			f.StringVar(&c.QueueAudience, "queue-audience", "", "audience of the tokens of --queue-account (default: the called URL)")
 		},
 		Check: func(c config) []error {

@@ -197,7 +197,7 @@ func (d *dispatchers) runAppender(ctx context.Context, a *ledger.Appender) {
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), linger)
 	defer cancel()
 	if err := a.Flush(ending); err != nil { // flushed entries are not announced; a listing finds them
-		d.server.logger.WarnContext(ctx, "could not write buffered events at shutdown; workers and queue report them again", slog.Any("error", err))
+		d.server.logger.WarnContext(ctx, "could not write buffered events at shutdown; workers and the queue will report them again", slog.Any("error", err))
 	}
 }
 

@@ -123,11 +123,11 @@ func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Pr
 	}
 	logger := NewLogger(p.Stderr, level, cfg.inCloud(), cfg.Traces.Project).With(slog.String("service", k.Name))
 	if cfg.Subscription != "" && p.Pull == nil {
-		fmt.Fprintf(p.Stderr, "%s: --subscription %s: this program cannot pull\n", k.Name, cfg.Subscription)
+		fmt.Fprintf(p.Stderr, "%s: --subscription %s: this program cannot pull messages: remove the setting\n", k.Name, cfg.Subscription)
 		return exitUsage
 	}
 	if cfg.MetricsListen != "" && p.Metrics == nil {
-		fmt.Fprintf(p.Stderr, "%s: --metrics-listen %s: this program cannot serve metrics\n", k.Name, cfg.MetricsListen)
+		fmt.Fprintf(p.Stderr, "%s: --metrics-listen %s: this program cannot serve metrics: remove the setting\n", k.Name, cfg.MetricsListen)
 		return exitUsage
 	}
 	if p.traces, err = cfg.Traces.Open(ctx, p.OpenTraces, k.Name, p.Instance, logger); err != nil {

@@ -78,7 +78,7 @@ func decode(w http.ResponseWriter, r *http.Request, route *Route, values map[str
 	}
 	for _, name := range slices.Sorted(keysOf(query)) {
 		if _, inPath := values[name]; inPath {
-			return nil, violation(&jsonpb.FieldError{Path: name, Problem: "is in the query: the path has it already"})
+			return nil, violation(&jsonpb.FieldError{Path: name, Problem: "is in the query, but the path already contains it: remove it from the query"})
 		}
 		if err := jsonpb.SetText(request, name, query[name]); err != nil {
 			return nil, violation(err)
@@ -87,7 +87,7 @@ func decode(w http.ResponseWriter, r *http.Request, route *Route, values map[str
 	for name, value := range values {
 		field := request.ProtoReflect().Descriptor().Fields().ByTextName(name)
 		if given := request.ProtoReflect().Get(field); request.ProtoReflect().Has(field) && given.String() != value {
-			return nil, violation(&jsonpb.FieldError{Path: name, Problem: fmt.Sprintf("is %q in the body and %q in the path", given.String(), value)})
+			return nil, violation(&jsonpb.FieldError{Path: name, Problem: fmt.Sprintf("is %q in the body and %q in the path: remove it from the body", given.String(), value)})
 		}
 		if err := jsonpb.SetText(request, name, []string{value}); err != nil {
 			return nil, violation(err)

@@ -60,7 +60,7 @@ func TestRequestsFindTheirCalls(t *testing.T) {
 		method, path, _ := strings.Cut(request, " ")
 		require.True(t, strings.HasPrefix(answered(method, path, ""), want), "%s: %s", request, answered(method, path, ""))
 	}
-	require.Contains(t, answered("POST", "/v1/runs/x:cancel", `{"run_id":"y"}`), `is \"y\" in the body and \"x\" in the path`)
+	require.Contains(t, answered("POST", "/v1/runs/x:cancel", `{"run_id":"y"}`), `is \"y\" in the body and \"x\" in the path: remove it from the body`)
 	require.Equal(t, "CancelRun", answered("POST", "/v1/runs/x:cancel", `{"run_id":"x","force":true}`))
 	require.Contains(t, answered("POST", "/v1/runs", `{"assets":["`+strings.Repeat("a", rest.MaxBody)+`"]}`), "Request Entity Too Large")
 }

@@ -161,7 +161,7 @@ func (v *validator) work(key string, w Work) {
 		v.fail("asset %s has the output %q; only a command may have an output, and it must be none", key, w.Output)
 	}
 	if t := w.Text; t != nil && (w.SQL != "" || w.Output != "" || !slices.Contains(TextFormats, t.Format) && t.Format != TextNone || len([]rune(t.Delimiter)) > 1) {
-		v.fail("asset %s has text files of the format %.200q: only a command may have them, in one of %s", key, t.Format, strings.Join(TextFormats, ", "))
+		v.fail("asset %s has text files of the format %.200q with the delimiter %.200q: only a command without an output setting may have text files, the format must be one of %s or none, and the delimiter at most one character", key, t.Format, t.Delimiter, strings.Join(TextFormats, ", "))
 	}
 	if r := w.Resources; r != nil && (r.MemoryBytes < 0 || r.Threads < 0) {
 		v.fail("asset %s has the resources %d bytes and %d threads: they must not be negative", key, r.MemoryBytes, r.Threads)

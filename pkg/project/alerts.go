@@ -78,7 +78,7 @@ var alertFields = table[alertRule]{
 		Description: "The assets that the rule is about, as in `servo run`. A rule with select can only name causes about assets, and recovered. Default: all.",
 	}, func(f yamlFile, n *yaml.Node, r *alertRule) { r.selectAt, r.Select = n, f.nonEmpty(n, "select") }),
 	other("group", typed("duration", shape{
-		Description: "How long alerts about one subject are counted before the next message: 1m to 168h. The first alert is sent at once.",
+		Description: "How long alerts about one subject are counted before the next message: 1m to 168h. The first alert is sent immediately.",
 		Default:     "10m",
 	}), func(f yamlFile, n *yaml.Node, r *alertRule) {
 		if d, ok := f.duration(n, "group", time.Second, time.Minute, event.MaxAlertGroupSec*time.Second); ok {

@@ -124,7 +124,7 @@ func (l *loader) addRead(a *declared, d dep) {
 		return
 	}
 	if slices.ContainsFunc(a.Reads, func(r plan.Dep) bool { return r.Asset == d.key }) {
-		l.report(d.at, "remove one", "deps lists %s twice with settings", d.key)
+		l.report(d.at, "remove one", "deps lists %s twice, each time with settings such as map", d.key)
 		return
 	}
 	read := plan.Dep{Asset: d.key, Requires: d.requires, RequireQuality: d.requireQuality}

@@ -71,7 +71,7 @@ var placesFields = table[places]{
 	}),
 	other("mode", shape{
 		Enum:        []string{modeLink, modeCopy},
-		Description: "link: the folder of a partition is a symbolic link, which is replaced at once. copy: it has copies of the files. Default: link.",
+		Description: "link: the folder of a partition is a symbolic link, which is replaced in one step. copy: the folder has copies of the files, which are replaced one by one. Default: link.",
 	}, func(f yamlFile, n *yaml.Node, p *places) {
 		p.modeAt = f.place(n)
 		f.oneOf(n, "mode", []string{modeLink, modeCopy}, &p.mode)

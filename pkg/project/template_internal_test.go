@@ -160,7 +160,7 @@ A rule reports transitions to channels:
 | ` + "`sla_missed`" + ` | the asset, or the schedule | a task or run takes longer than its [sla](#sla) | the task, or a run of the schedule, succeeds |
 | ` + "`recovered`" + ` | the subject of the earlier report | a reported problem is over | |
 
-The first alert of a rule about a subject and a cause is sent at once. Further alerts within the time ` + "`group`" + ` are
+The first alert of a rule about a subject and a cause is sent immediately. Further alerts within the time ` + "`group`" + ` are
 counted in one message. It is sent at the end of this time, which then begins again. A channel gets at most 20 messages
 an hour. One digest at the end of the hour counts the further messages. Servo tries to send a message up to five times
 within a day; then the message is UNDELIVERABLE, and ` + "`servo status`" + ` shows it. Messages older than a day are not sent.

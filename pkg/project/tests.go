@@ -145,7 +145,7 @@ func (t *testLoader) readTest(f yamlFile, n *yaml.Node, names map[string]int) {
 
 // testFields are the fields of a unit test.
 var testFields = table[testDeclaration]{
-	other("name", shape{Type: "string", MinLength: 1, Description: "The behaviour that the test shows, in a few words.", Examples: []any{"a wet day begins at a millimetre"}},
+	other("name", shape{Type: "string", MinLength: 1, Description: "The behaviour that the test shows, in a few words.", Examples: []any{"a day with at least 1 mm of precipitation is wet"}},
 		func(f yamlFile, n *yaml.Node, d *testDeclaration) {
 			if d.Name, _ = f.text(n, "name"); strings.TrimSpace(d.Name) == "" {
 				f.fail(n, "say what the test shows", "the name of the test is empty")

@@ -251,7 +251,7 @@ func (c Calendar) CheckZone(d *Dimension) error {
 	if !d.clocked() {
 		for _, n := range []int64{a.first, a.last} {
 			if n != noEnd && !a.exists(n) {
-				return fmt.Errorf("%s %s does not exist: the time zone %s skipped it: write the one before or after", d.singular(), a.key(n), a.zone)
+				return fmt.Errorf("%[1]s %[2]s does not exist: the time zone %[3]s skipped it: write the %[1]s before or after it", d.singular(), a.key(n), a.zone)
 			}
 		}
 		return nil

@@ -201,7 +201,7 @@ func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 		}
 	case Window:
 		if !down.IsTime() || !sameKind(down, up) {
-			return m.misfit("", "window of %s: it needs the same kind of time on both sides", dm.Dimension)
+			return m.misfit("", "window of %s: both assets need a time dimension of the same kind", dm.Dimension)
 		}
 		if dm.From > dm.To {
 			return m.misfit(fmt.Sprintf("write [%d, %d]", dm.To, dm.From), "window [%d, %d] of %s: the first offset must not be after the second",

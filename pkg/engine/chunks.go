@@ -105,7 +105,7 @@ func (p *chunkPlanner) read(ctx context.Context) error {
 	}
 	states, err := state.ParseCells(p.chunk.Cells)
 	if err != nil || len(states) != len(p.cells) {
-		return &PlanError{fmt.Errorf("chunk %d has %d partitions in its document, and %q in the state", p.chunk.Chunk, len(p.cells), p.chunk.Cells)}
+		return &PlanError{fmt.Errorf("chunk %d has %d partitions in its document, but the state lists the states of its partitions as %q", p.chunk.Chunk, len(p.cells), p.chunk.Cells)}
 	}
 	if err := p.checkDefinitions(); err != nil {
 		return err

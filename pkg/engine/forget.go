@@ -83,7 +83,7 @@ func (e *Engine) Forget(ctx context.Context, r ForgetRequest) ([]ForgottenAsset,
 		return found, nil
 	}
 	if release := snap.State.Release(); release != r.Release {
-		return nil, fmt.Errorf("forget assets: %w: release %.12s was deployed meanwhile", ErrChanged, release)
+		return nil, fmt.Errorf("forget assets: %w: release %.12s was deployed meanwhile: try again", ErrChanged, release)
 	}
 	p.CommandID = e.cfg.IDs.New()
 	after, group, err := e.append(ctx, "", p)

@@ -20,7 +20,7 @@ func (f *folder) checkForgotten(p *event.AssetsForgotten, proven bool) verdict {
 	case proven || f.forgottenBy(p):
 		return verdict{}
 	case release != p.Release:
-		return verdict{outcome: state.Conflict, detail: fmt.Sprintf("release %.12s was deployed meanwhile", release)}
+		return verdict{outcome: state.Conflict, detail: fmt.Sprintf("release %.12s was deployed meanwhile: try again", release)}
 	}
 	if detail := InUse(f.st, p.Assets); detail != "" {
 		return verdict{outcome: state.Conflict, detail: detail}

@@ -244,7 +244,7 @@ func (f *folder) testChannel(p *event.AutomationCommand) verdict {
 	case f.st.Notifications.Get(p.CommandID) != nil:
 		return noChange
 	case f.st.OpenNotifications() >= state.MaxOpenNotifications:
-		return stale("too many notifications wait to be sent")
+		return stale("too many notifications wait to be sent: test the channel later")
 	}
 	f.pendNotification(&state.Notification{
 		NotificationID: p.CommandID, Channel: p.Name, Cause: event.CauseTest, Count: 1, Message: p.Reason, Actor: f.ev.Actor,

@@ -54,7 +54,7 @@ func (f *folder) quarantinePartition(t *state.Task, p *event.TaskFinished, parti
 	case later != "":
 		f.conclude(row, state.CandidateSuperseded, "", "run "+later+" has a later output")
 	case f.st.PendingCandidates() >= state.MaxCandidates:
-		f.conclude(row, state.CandidateRejected, "", fmt.Sprintf("the quarantine is full: %d outputs wait for a decision", state.MaxCandidates))
+		f.conclude(row, state.CandidateRejected, "", fmt.Sprintf("the quarantine is full: %d outputs wait for a decision: approve or reject some of them", state.MaxCandidates))
 	default:
 		f.supersede(t, partition)
 		put(f, f.st.Candidates, row)

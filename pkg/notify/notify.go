@@ -69,7 +69,7 @@ func (s *Sender) Send(ctx context.Context, c *release.Channel, m *Message) error
 // resolve returns the value of a secret.
 func (s *Sender) resolve(ctx context.Context, reference string) (string, error) {
 	if s.Secrets == nil {
-		return "", errors.New("this process cannot read secrets")
+		return "", errors.New("this process cannot read secrets: use a channel without secrets")
 	}
 	value, err := s.Secrets(ctx, reference)
 	if err == nil && s.Redactor != nil {

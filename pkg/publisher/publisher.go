@@ -85,7 +85,7 @@ func (a *Asset) load(ctx context.Context, snap *snapshot.Snapshot) error {
 			continue // the asset now has other dimensions: readers of the asset do not see this partition
 		}
 		if len(a.Outputs) == MaxOutputs {
-			return fmt.Errorf("asset %s has more than %d materialized partitions, the limit of a published asset", a.Key, MaxOutputs)
+			return fmt.Errorf("asset %s has more than %d materialized partitions, the maximum for a published asset: set publish: false on the asset", a.Key, MaxOutputs)
 		}
 		a.Outputs = append(a.Outputs, Output{row.PartitionKey, row.MaterializationID, row.OutputURI})
 	}

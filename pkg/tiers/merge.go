@@ -56,7 +56,7 @@ func (t *Tiers) start(ctx context.Context, j job, st *state.State) {
 		if err == nil || ctx.Err() != nil { // if ctx has ended, the process is ending
 			return
 		}
-		t.cfg.Logger.WarnContext(ctx, "merging state files failed; it is retried later",
+		t.cfg.Logger.WarnContext(ctx, "could not merge state files; trying again later",
 			slog.String("domain", t.cfg.Domain.String()), slog.String("tier", r.tier), slog.Any("error", err))
 	})
 }

@@ -139,7 +139,7 @@ func TestExplainRunningNamesWorkerAndTimers(t *testing.T) {
 	require.Equal(t, state.AttemptRunning, x.Attempts[0].State)
 
 	w.MustFold(&event.RunCancelRequested{RunID: run, Reason: "enough"})
-	require.Contains(t, explain(w, run, "a").Headline, "the run is being cancelled, and the attempt will be closed within 30.0 s")
+	require.Contains(t, explain(w, run, "a").Headline, "the run is being cancelled, and the attempt will end within 30.0 s")
 }
 
 func TestExplainRetryWaitNamesErrorAndTime(t *testing.T) {

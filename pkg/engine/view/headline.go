@@ -201,7 +201,7 @@ func (x *explainer) running(e *Explanation) string {
 	}
 	if x.run.State == state.RunCancelling {
 		deadline := x.run.CancelRequestedAt.Add(seconds(x.run.CancelGraceSec))
-		text += fmt.Sprintf("; the run is being cancelled, and the attempt will be closed within %s", Span(deadline.Sub(x.now)))
+		text += fmt.Sprintf("; the run is being cancelled, and the attempt will end within %s", Span(deadline.Sub(x.now)))
 	}
 	return text
 }

@@ -1,6 +1,6 @@
-// Package cloudsim runs Servo in one process as it runs in a cloud: the services compactor,
-// dispatcher and sweeper, and a worker. Their object store, task queue, notifications and
-// network have the latencies and prices of a cloud.
+// Package cloudsim runs a whole cloud installation of Servo in one process: the services compactor, dispatcher and
+// sweeper, and a worker. Their object store, task queue, notifications and network have the latencies and prices of a
+// cloud.
 //
 // The services run their real code, as package service wires it. A client that appends an entry announces it to the
 // compactor over HTTP, and the compactor announces the revision to the dispatcher. Notifications of new entries and

@@ -1,5 +1,5 @@
 // Package cloudtasksfake serves the part of the Google Cloud Tasks API that package cloudtasks uses, on top of any
-// [queue.Queue]. That queue delivers the tasks.
+// [queue.Queue], which delivers the tasks.
 package cloudtasksfake
 
 import (

@@ -15,8 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// ErrInjected matches every failure that this package injects. It leaves the outcome of a
-// write unknown.
+// ErrInjected matches every failure that this package injects. Such a failure leaves the outcome of a write unknown.
 var ErrInjected = errors.New("injected fault, outcome unknown")
 
 // Op names a method of [blob.Store].
@@ -45,8 +44,8 @@ const (
 	FailAfter               // the operation takes effect, but its answer is replaced by an error
 )
 
-// Hook selects the fault of each operation, by the key or, for List, the prefix. The store calls the hook in the
-// goroutine of the operation, before the operation runs. The hook may block to delay the operation.
+// Hook selects the fault of each operation. It receives the operation's key or, for List, the prefix. The store calls
+// the hook in the goroutine of the operation, before the operation runs. The hook may block to delay the operation.
 type Hook func(op Op, key string) Fault
 
 // Store injects the faults that its hook selects. Create it with [New].

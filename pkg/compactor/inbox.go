@@ -66,7 +66,7 @@ type Result struct {
 	Revision int64 `json:"revision"`
 	// Folded is the number of groups that were folded or refused for the first time.
 	Folded int `json:"folded"`
-	// CaughtUpAt is the last time at which everything in the ledger was known to be folded, in RFC
+	// CaughtUpAt is the latest time for which everything that the ledger contained then is known to be folded, in RFC
 	// 3339.
 	CaughtUpAt string `json:"caught_up_at"`
 	// Unreadable are entries of the ledger that are not folded. Such an entry cannot be read, or names a plan that

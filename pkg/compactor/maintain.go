@@ -25,7 +25,7 @@ const (
 // maintenance deletes what the retention of a domain does not keep, and archives old entries.
 type maintenance struct {
 	cfg       Config
-	published chan struct{} // holds a token if the compactor has published since a token was last received
+	published chan struct{} // each publish puts a token into it; it holds at most one
 	turn      chan struct{} // holds a token while a goroutine runs maintenance; that goroutine owns the other fields
 	collector *manifest.Collector
 	archiver  *archive.Archiver
@@ -115,8 +115,8 @@ func (c *Compactor) Shrink(ctx context.Context) error {
 
 // archiveEntries moves entries to the archive if they are old enough, and below the history cutoff of the oldest
 // existing revision. Later revisions have the same cutoff or a higher one. A process recognizes entries below its
-// cutoff by their names, and so never needs to list or read them. Therefore no process that may still publish lists
-// or reads an archived entry.
+// cutoff by their names, and so never needs to list or read them. Therefore an archived entry is neither listed nor
+// read by any process that may still publish.
 func (m *maintenance) archiveEntries(ctx context.Context) (more bool, err error) {
 	oldest := m.collector.Oldest()
 	cutoff := min(oldest.EntriesFrom, ids.AtTime(m.cfg.Clock.Now().Add(-m.cfg.KeepLedger)))
@@ -128,11 +128,11 @@ func (m *maintenance) archiveEntries(ctx context.Context) (more bool, err error)
 		case m.cfg.ArchiveSlots <- struct{}{}:
 			defer func() { <-m.cfg.ArchiveSlots }()
 		default:
-			return false, nil // retried after a later publish: collection must not wait for a slot
+			return false, nil // all slots are taken: try again after a later publish
 		}
 	}
 	if exists, err := m.collector.Exists(ctx, oldest); err != nil || !exists {
-		return err == nil, err // if another process has deleted the revision, a later one is the oldest
+		return err == nil, err // another process has deleted the revision: a later one is the oldest now
 	}
 	return m.archiver.Archive(ctx, cutoff, func(ctx context.Context) (bool, error) {
 		return m.collector.InForce(ctx, oldest)

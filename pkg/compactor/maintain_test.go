@@ -187,7 +187,7 @@ func TestRunCollectsOnlyAfterPublishes(t *testing.T) {
 	w.verify()
 }
 
-// A process was suspended while it loaded the state, for longer than revisions are kept.
+// While a process loaded the state, it was suspended for longer than revisions are kept.
 func TestLoadRestartsWhenItsRevisionIsCollected(t *testing.T) {
 	w := newWorld(t)
 	w.options = files

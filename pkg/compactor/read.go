@@ -125,7 +125,7 @@ func (c *Compactor) groups(ctx context.Context, entries []Entry, read *reading) 
 	return facts, timers, nil
 }
 
-// decides reports whether a timer fired in a group.
+// decides reports whether a group contains the event that a timer has fired.
 func decides(g fold.Group) bool { return event.HasFiredTimer(g.Events) }
 
 // inOrder sorts groups into the order of the fold: by entry, and within an entry by line. Decisions of timers come

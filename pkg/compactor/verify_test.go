@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/repair"
 )
 
-// Verify does not keep history in memory: it reads each segment once and keeps sums. It reads all rows only if sums
-// differ, to report the rows that differ.
+// Verify does not keep history in memory: it reads each segment once and keeps checksums. It keeps all rows only if
+// checksums differ, to report the rows that differ.
 func TestVerifyReadsEachSegmentOnce(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

@@ -11,7 +11,7 @@ import (
 const (
 	// otherWriterAge is how long, after a publish by another writer, this writer expects further publishes by others.
 	otherWriterAge = 5 * time.Second
-	// notifiedDelay is how long an entry that a notification announced lingers: about the duration of a publish. The
+	// notifiedDelay is how long an entry lingers if a notification announced it: about the duration of a publish. The
 	// entry's writer may have handed the entry to another instance, which folds it meanwhile.
 	notifiedDelay = 300 * time.Millisecond
 )
@@ -31,9 +31,8 @@ func (c *Compactor) hasOtherWriters() bool {
 	return c.cfg.Shared && at != 0 && age.Abs() < otherWriterAge
 }
 
-// linger returns how long a request lingers: lazy requests always linger, and requests that a notification caused
-// linger while other instances publish. Other requests never linger, because perhaps no other instance knows their
-// entries.
+// linger returns how long a request lingers: a lazy request always lingers, and a request from a notification lingers
+// while other instances publish. Other requests never linger, because perhaps no other instance knows their entries.
 func (c *Compactor) linger(r Request) time.Duration {
 	switch {
 	case r.Barrier || r.Sweep || r.Flush:
@@ -46,8 +45,8 @@ func (c *Compactor) linger(r Request) time.Duration {
 	return 0
 }
 
-// refreshFirst loads what another writer has published, before a step folds entries. This read costs a third of what
-// a lost race costs, and shows which entries are already folded.
+// refreshFirst loads what another writer has published, before a step folds entries. This read costs a third of a
+// lost race, and shows which entries are already folded.
 func (c *Compactor) refreshFirst(ctx context.Context, r Request) error {
 	if r.Sweep && c.manifest != nil {
 		// In an idle domain, nothing else would notice that the state was rebuilt.

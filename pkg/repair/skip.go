@@ -16,8 +16,8 @@ import (
 
 // Skip records an operator's decision to continue without a ledger entry that cannot be read, or whose plan cannot be
 // read. The next barrier records the entry as a dead letter with the reason SKIPPED. Verifications and rebuilds also
-// treat the entry as this dead letter. Skip returns an error if the entry is folded, readable or missing. It succeeds
-// if the decision is already recorded.
+// replace the entry with this dead letter. Skip returns an error if the entry is folded, readable or missing. It
+// succeeds if the decision is already recorded.
 func Skip(ctx context.Context, cfg Config, s ledger.Skip) error {
 	if strings.TrimSpace(s.Reason) == "" {
 		return errors.New("skip needs a reason: it is stored with the decision")

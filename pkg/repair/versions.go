@@ -88,8 +88,9 @@ func (v *versions) add(next version, entry ulid.ULID) {
 	v.byEntry = append(v.byEntry, madeIn{entry, next.seq})
 }
 
-// observed returns the sequence numbers of the states that were observed by the writers of a group's plans and marks.
-// The keys are runs and commands. It returns nil if the group has neither plans nor marks.
+// observed returns, for each plan and each mark in a group, the sequence number of the state that its writer
+// observed. The keys are the runs of the plans and the commands of the marks. It returns nil if the group has neither
+// plans nor marks.
 func (v *versions) observed(g fold.Group) map[string]int64 {
 	if g.Reason != "" {
 		return nil // the group becomes a dead letter, and its events may be incomplete
@@ -138,9 +139,10 @@ func (v *versions) planned(p *event.PlanCreated, root string) int64 {
 	return seq
 }
 
-// inEntries returns the greatest version for which the state that a plan observed contained the entry of this version
-// and the entries of all lesser versions. Normally, the observed state contained all entries up to ObservedLast. If
-// the hash shows that an entry was missing, inEntries relies only on the entries below ObservedThrough.
+// inEntries returns the greatest version up to which a plan observed all versions: the observed state contained the
+// entry of this version, and the entries of all lesser versions. Normally, the observed state contained all entries
+// up to ObservedLast. If the hash shows that an entry was missing, inEntries relies only on the entries below
+// ObservedThrough.
 func (v *versions) inEntries(p *event.PlanCreated) int64 {
 	through, _ := ulid.ParseStrict(p.ObservedThrough) // "" and invalid ids become 0
 	last, err := ulid.ParseStrict(p.ObservedLast)

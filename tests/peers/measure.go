@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/tests/peers/work"
 )
 
-// Timeouts of a sample, for the slowest peer; most samples take seconds. An idle sample first executes ten thousand
-// runs; the times of rest and observation are added to its timeout.
+// Timeouts of a sample. They suit the slowest peer; most samples take seconds. An idle sample first executes ten
+// thousand runs; the times of rest and observation are added to its timeout.
 const (
 	sampleWithin = 4 * time.Minute
 	idleWithin   = 6 * time.Minute

@@ -2,8 +2,8 @@ package remote
 
 import "context"
 
-// Rights are what a caller may ask for. The zero value only allows the caller to name entries, which the compactor
-// reads from the store.
+// Rights are the rights of a caller. A caller without any right may only name entries, which the compactor reads from
+// the store.
 type Rights struct {
 	// Data allows the caller to send the content of entries.
 	Data bool

@@ -104,10 +104,10 @@ func (s *server) ListRuns(ctx context.Context, r *servov1.ListRunsRequest) (*ser
 		q.Match = func(run snapshot.RunHead) bool {
 			return (len(states) == 0 || states[run.State]) && (r.GetTrigger() == "" || run.TriggerType == r.GetTrigger()) &&
 				(r.GetSchedule() == "" || run.ScheduleID == r.GetSchedule()) &&
-				(r.GetAsset() == "" || slices.Contains(view.Names(run.RootAssets), r.GetAsset()))
+				(r.GetAsset() == "" || requested(run.RootAssets, run.RootAssetsTotal, r.GetAsset()) != no)
 		}
 	}
-	found, err := p.snap.FindRuns(ctx, q)
+	found, err := p.findRuns(ctx, q, r.GetAsset())
 	if err != nil {
 		return nil, p.failed(err)
 	}
@@ -119,6 +119,68 @@ func (s *server) ListRuns(ctx context.Context, r *servov1.ListRunsRequest) (*ser
 		list.NextPageToken = p.next(found.Next)
 	}
 	return list, nil
+}
+
+// findRuns returns the runs that a query accepts. The row of a run names only its first requested assets. So if an asset
+// is given, findRuns looks for tasks of the asset in the runs that requested more. If there are many of them, the page
+// ends when q.Enough returns true.
+func (p *page) findRuns(ctx context.Context, q snapshot.RunQuery, asset string) (listed snapshot.RunPage, err error) {
+	size, searched := q.Limit, false
+	for {
+		q.Limit = size - len(listed.Runs)
+		found, err := p.snap.FindRuns(ctx, q)
+		if err != nil {
+			return listed, err
+		}
+		for i, run := range found.Runs {
+			keep := asset == "" || requested(run.RootAssets, run.RootAssetsTotal, asset) == yes
+			if !keep {
+				if i > 0 && searched && q.Enough() {
+					listed.Next = found.Runs[i-1].RunID
+					return listed, nil
+				}
+				searched = true
+				if keep, err = p.hasTaskOf(ctx, run.RunID, asset); err != nil {
+					return listed, err
+				}
+			}
+			if keep {
+				listed.Runs = append(listed.Runs, run)
+			}
+		}
+		listed.Next = found.Next
+		if listed.Next == "" || len(listed.Runs) == size || len(found.Runs) < q.Limit || q.Enough() {
+			return listed, nil
+		}
+		q.Before = listed.Next
+	}
+}
+
+// hasTaskOf reports whether a run has a task of an asset.
+func (p *page) hasTaskOf(ctx context.Context, runID, asset string) (bool, error) {
+	found, err := p.snap.FindTasks(ctx, snapshot.TaskQuery{RunID: runID, Limit: 1, Match: func(t snapshot.TaskHead) bool { return t.AssetKey == asset }})
+	return len(found.Tasks) > 0, err
+}
+
+// answerOf says whether a run requested an asset.
+type answerOf int
+
+const (
+	no answerOf = iota
+	yes
+	maybe // the row of the run does not name all requested assets
+)
+
+// requested says whether an asset is among the requested assets of a run, of which its row names the first.
+func requested(names string, total int32, asset string) answerOf {
+	first := view.Names(names)
+	switch {
+	case slices.Contains(first, asset):
+		return yes
+	case int(total) > len(first):
+		return maybe
+	}
+	return no
 }
 
 // Limits of the work for one page of runs. If few runs match the filter, the search ends at one of these limits, and

@@ -534,7 +534,8 @@ type ListRunsRequest struct {
 	Trigger string `protobuf:"bytes,4,opt,name=trigger,proto3" json:"trigger,omitempty"`
 	// Only runs of this schedule.
 	Schedule string `protobuf:"bytes,5,opt,name=schedule,proto3" json:"schedule,omitempty"`
-	// Only runs for which this asset was requested by its key.
+	// Only runs for which this asset was requested by its key. A run that requested more than 20 assets is
+	// also listed if it has a task of this asset.
 	Asset string `protobuf:"bytes,6,opt,name=asset,proto3" json:"asset,omitempty"`
 	// The maximum number of results. 0 means 50.
 	PageSize int32 `protobuf:"varint,50,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`

@@ -20,12 +20,14 @@ type RunHead struct {
 	RootAssets  string         `col:"root_assets,null"`
 	ScheduleID  string         `col:"schedule_id,null,dict"`
 	TasksFailed int32          `col:"tasks_failed"`
+	// RootAssetsTotal is the number of requested assets. RootAssets names only the first of them.
+	RootAssetsTotal int32 `col:"root_assets_total"`
 }
 
 var runHeadSchema = &table.Of[RunHead](runsTable).Schema
 
 func headOf(r *state.Run) RunHead {
-	return RunHead{r.RunID, r.TriggerType, r.State, r.RootAssets, r.ScheduleID, r.TasksFailed}
+	return RunHead{r.RunID, r.TriggerType, r.State, r.RootAssets, r.ScheduleID, r.TasksFailed, r.RootAssetsTotal}
 }
 
 // RunQuery is a query for the newest runs, live and closed.

@@ -52,7 +52,10 @@ func TestFindRunsEqualsListOfAllRows(t *testing.T) {
 	heads := map[string]snapshot.RunHead{}
 	rows := map[string]*state.Run{}
 	for _, r := range state.List[state.Run](s.all) {
-		heads[r.RunID] = snapshot.RunHead{RunID: r.RunID, TriggerType: r.TriggerType, State: r.State, RootAssets: r.RootAssets, ScheduleID: r.ScheduleID, TasksFailed: r.TasksFailed}
+		heads[r.RunID] = snapshot.RunHead{
+			RunID: r.RunID, TriggerType: r.TriggerType, State: r.State, RootAssets: r.RootAssets, ScheduleID: r.ScheduleID, TasksFailed: r.TasksFailed,
+			RootAssetsTotal: r.RootAssetsTotal,
+		}
 		rows[r.RunID] = r
 		all = append(all, r.RunID)
 	}

@@ -1463,7 +1463,10 @@ export interface ListRunsRequest {
   trigger?: "manual" | "cron" | "backfill" | "retry";
   /** Only runs of this schedule. */
   schedule?: string;
-  /** Only runs for which this asset was requested by its key. */
+  /**
+   * Only runs for which this asset was requested by its key. A run that requested more than 20 assets is
+   * also listed if it has a task of this asset.
+   */
   asset?: string;
   /** The maximum number of results. 0 means 50. */
   page_size?: number;

@@ -357,7 +357,7 @@ func (f *finder) tooOld() {
 	}
 }
 
-// has reports whether the asset is one of those to which the search is restricted. If f.assets is nil, all are.
+// has reports whether the search includes an asset. If f.assets is nil, it includes all assets.
 func (f *finder) has(asset string) bool { return f.assets == nil || f.assets[asset] != nil }
 
 // backfills adds an item for each backfill that is paused, and for each backfill that has skipped partitions and

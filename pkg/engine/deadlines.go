@@ -312,8 +312,8 @@ func (r *risk) unmade(row *state.Promise, key ids.AssetKey) bool {
 	return !found || !made // without expected partitions, the period has not ended
 }
 
-// left returns how long the work that is left before an asset is complete will take: the duration of the longest
-// chain of assets that must run and that ends with this asset.
+// left estimates how long the remaining work for an asset takes: the duration of the longest chain of assets that
+// must run and that ends with this asset.
 func (r *risk) left(key ids.AssetKey) (time.Duration, error) {
 	if needs, known := r.needs[key]; known {
 		return needs, nil

@@ -51,8 +51,8 @@ func FailedOf(failures []Failure, asset ids.AssetKey) Failed {
 	return failed
 }
 
-// Status returns StatusFailed for a failed partition, unless the partition is unexpected. Otherwise it returns
-// without, the status apart from failures.
+// Status returns StatusFailed for a failed partition, unless the partition is unexpected. Otherwise it returns the
+// status that the partition has apart from failures: the argument without.
 func (f Failed) Status(partition string, without staleness.Status) staleness.Status {
 	if f[partition] == nil || without == staleness.Unexpected {
 		return without

@@ -98,9 +98,9 @@ func (e *Engine) Forget(ctx context.Context, r ForgetRequest) ([]ForgottenAsset,
 	return found, nil
 }
 
-// hides describes the outputs of an asset that a command would hide. It also shows the ids of their runs to the
-// source of ids, so that the id of the command will be greater, even if a machine with a fast clock triggered the
-// runs. A rebuild without the recorded order compares these ids.
+// hides describes the outputs of an asset that a command would hide. It also ensures that the id of the command will
+// be greater than the ids of the runs that made these outputs, even if the runs were triggered by a machine with a
+// fast clock: a rebuild without the recorded order compares these ids.
 func (e *Engine) hides(ctx context.Context, snap *snapshot.Snapshot, asset string) (ForgottenAsset, error) {
 	found := ForgottenAsset{Asset: asset}
 	for row, err := range snap.Partitions(ctx, asset, "") {

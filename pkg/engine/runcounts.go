@@ -23,8 +23,8 @@ type RunHour struct {
 	Runs map[string]int32 `json:"runs"` // by state
 }
 
-// CountRuns counts the runs that were requested in the hours before a time. It examines about most closed runs, the
-// newest first, and no more.
+// CountRuns counts the runs that were requested in the hours before a time. The number of closed runs that it
+// examines, the newest first, is limited to approximately the argument most.
 func CountRuns(ctx context.Context, snap *snapshot.Snapshot, to time.Time, hours, most int) (RunCounts, error) {
 	from := to.Add(-time.Duration(hours) * time.Hour)
 	counts := RunCounts{Hours: make([]RunHour, hours), CountedFrom: event.At(from)}

@@ -14,9 +14,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// FindTask returns the task of a run with a name. The name can be, in this order of precedence: the key of the task;
-// the key of one of the partitions of its batch; the key of its asset, if the asset has only one task; a part of the
-// task's key, if no other key contains it.
+// FindTask returns the task of a run that a name denotes. The name can be, in this order of precedence: the key of
+// the task; the key of one of the partitions of its batch; the key of its asset, if the asset has only one task; a
+// part of the task's key, if no other key contains it.
 func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 	found, keys := matching(s, runID, name)
 	switch {

@@ -38,7 +38,7 @@ const (
 	itemPaused   = "paused"
 )
 
-// transition is a change to a bad state, which alert rules may report.
+// transition is a change of state that alert rules may report, such as a failure or a recovery.
 type transition struct {
 	// subject is the subject of the alert. If it is empty, the rule itself is the subject. asset is the asset of the
 	// transition: a rule with a selection reports the transition only if it covers this asset.

@@ -49,8 +49,8 @@ func unknownKeys(s *state.State, set string, keys []string) (more state.KeySet) 
 	return more
 }
 
-// exceeds describes the limit that would be exceeded if keys were added to a set, or returns "". more contains the
-// number and the size of these keys.
+// exceeds describes the limit that would be exceeded if keys were added to a set, or returns "". The argument more
+// contains the number and the size of these keys.
 func exceeds(s *state.State, set string, more state.KeySet) string {
 	sets := s.ListKeySets()
 	exists := false

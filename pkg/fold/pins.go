@@ -24,7 +24,8 @@ func (f *folder) checkPin(p *event.RevisionPinned, c *checked) verdict {
 	return verdict{}
 }
 
-// PinLimit returns the error message for a pin that would exceed the limit, when pinned revisions are pinned already.
+// PinLimit returns the error message for a pin that would exceed the limit. pinned is how many revisions are already
+// pinned.
 func PinLimit(pinned int) string {
 	return fmt.Sprintf("%d revisions are pinned: at most %d are allowed: release one of them", pinned, state.MaxPins)
 }

@@ -40,8 +40,8 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 	return folded
 }
 
-// rememberRetry records the last retry of a chain. Its row stays in the live state when the run of the last retry
-// moves to history.
+// rememberRetry records the last retry of a chain. The row that it writes stays in the live state when the run of
+// this retry moves to history.
 func (f *folder) rememberRetry(p *event.RunTriggered) {
 	if p.RootRun == "" {
 		return
@@ -52,8 +52,8 @@ func (f *folder) rememberRetry(p *event.RunTriggered) {
 	}
 }
 
-// expireRunKeys removes up to two expired keys. It is called for each new run, which adds at most two keys. So the
-// table does not grow with the number of past runs.
+// expireRunKeys removes up to two expired keys. It is called whenever a run or a command adds keys, of which there
+// are at most two. So the table does not grow with the number of past runs.
 func (f *folder) expireRunKeys() {
 	const limit = 2
 	for _, old := range f.st.ExpiredRunKeys(f.st.FoldTime, limit) {

@@ -64,8 +64,9 @@ func (f *folder) schedulesDefined(p *event.SchedulesDefined) verdict {
 	return folded
 }
 
-// define creates or changes a schedule. The new definition applies from the time at. All earlier instants must first
-// be decided under the old definition: if some are undecided, define requests a list of them and returns false.
+// define creates or changes a schedule. The new definition applies from its deployment on (at). All earlier instants
+// must first be decided under the old definition: if some are undecided, define requests a list of them and returns
+// false.
 func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 	row := state.Schedule{ScheduleID: spec.Name, Paused: spec.Paused}
 	version := spec.DefinitionVersion()

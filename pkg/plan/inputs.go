@@ -180,7 +180,7 @@ func (b *builder) addTasks(n *node) {
 // edge is a dependency of an asset.
 type edge struct {
 	dep ids.AssetKey
-	// all is what every task of the asset reads; it is used if images is nil.
+	// If images is nil, every task of the asset reads what the field all describes.
 	all    reads
 	images *space.Reader
 }

@@ -82,7 +82,7 @@ func withoutItself(a *Asset) []ids.AssetKey {
 }
 
 // EmptyRows returns a query that returns no rows. Its columns are those that the contract of an asset declares, and
-// those in more.
+// then the additional columns (more).
 func EmptyRows(checks []quality.Check, more []space.Column) string {
 	var list []string
 	add := func(name, kind string) {

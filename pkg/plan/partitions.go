@@ -115,7 +115,7 @@ func (r *Readers) Reads(reader, upstream ids.AssetKey, partitionKey string) (spa
 	return edge.Image(partitionKey)
 }
 
-// Period is the time interval of a partition, without its end.
+// Period is the time interval of a partition. Its end is exclusive.
 type Period struct {
 	Start time.Time `json:"start"`
 	End   time.Time `json:"end"`

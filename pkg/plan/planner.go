@@ -169,8 +169,8 @@ type Choice struct {
 	Warnings []string
 }
 
-// Choose returns the partitions that a request selects, without planning tasks. It returns an error if the request
-// selects more than most partitions.
+// Choose returns the partitions that a request selects, without planning tasks. It returns an error if their number
+// exceeds the limit most.
 func Choose(r Request, most int) (*Choice, error) {
 	b, err := newBuilder(r, most)
 	if err != nil {

@@ -77,8 +77,8 @@ func (l *loader) breakReaders() {
 	}
 }
 
-// breakAssets marks the assets in files and in more as broken. It removes the dependencies of broken assets, so that
-// the remaining graph has no cycle.
+// breakAssets marks as broken the assets in the files that files and more list. It removes the dependencies of broken
+// assets, so that the remaining graph has no cycle.
 func (p *Project) breakAssets(files map[string]bool, more []string) {
 	for _, file := range more {
 		files[file] = true

@@ -160,7 +160,7 @@ func keepField[T any](at func(*T) *plan.Keep) field[T] {
 	return other("keep", about, func(f yamlFile, n *yaml.Node, to *T) { f.keep(n, at(to)) })
 }
 
-// setName reads a name into *to.
+// setName reads a name and stores it in *to.
 func (f yamlFile) setName(n *yaml.Node, what string, to *string) {
 	if s, ok := f.label(n, what); ok {
 		*to = s

@@ -290,8 +290,8 @@ func (f yamlFile) externalSecrets(n *yaml.Node, e *plan.External) {
 	slices.SortFunc(e.Secrets, func(a, b plan.ExternalSecret) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// checkScopes reports secrets whose scope covers no prefix, and secrets without a scope that servers of other owners
-// would get.
+// checkScopes reports secrets whose scope covers no prefix, and HTTP secrets without a scope, which every server
+// below a prefix would get.
 func (f yamlFile) checkScopes(n *yaml.Node, e *plan.External) {
 	for i := range e.Secrets {
 		s := &e.Secrets[i]

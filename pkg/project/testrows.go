@@ -372,7 +372,7 @@ func (f yamlFile) expectedRows(n *yaml.Node, e *testcase.Expect) {
 	}
 }
 
-// lacking returns the first column of the row of that the row in lacks, or "".
+// lacking returns the name of the first column that the first row has and the second one lacks, or "".
 func lacking(of, in *testcase.Row) string {
 	for i := range of.Cells {
 		if in.Cell(of.Cells[i].Name) == nil {

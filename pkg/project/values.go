@@ -76,7 +76,7 @@ func (f yamlFile) integer(n *yaml.Node, what string, least, most int64) (int64, 
 	return i, true
 }
 
-// int32 reads a whole number from least to most into *to.
+// int32 reads a whole number between least and most, and stores it in *to.
 func (f yamlFile) int32(n *yaml.Node, what string, least, most int32, to *int32) {
 	if i, ok := f.integer(n, what, int64(least), int64(most)); ok {
 		*to = int32(i)

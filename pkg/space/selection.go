@@ -490,7 +490,7 @@ func (c Calendar) dayOf(a *axis, word string) (span, error) {
 }
 
 // Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Keys that are
-// adjacent in all become a range. Both all and keys must be sorted in ascending order.
+// neighbours in the list all become a range. Both lists must be sorted in ascending order.
 func Ranges(all, keys []string) string {
 	var texts []string
 	at := 0

@@ -262,8 +262,8 @@ func (c Calendar) Expected(s *Space, limit int) ([]string, error) {
 	return c.product(s, limit, c.expectedValues)
 }
 
-// ExpectedAfter returns at most limit of the keys that [Calendar.Expected] returns: those that follow after in
-// ascending order. It does not list all expected keys, because there may be millions.
+// ExpectedAfter returns a page of the keys that [Calendar.Expected] returns, in ascending order: at most limit keys,
+// all of them greater than the key after. It does not list all expected keys, because there may be millions.
 func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, error) {
 	if s == nil {
 		return slices.DeleteFunc([]string{""}, func(key string) bool { return key <= after }), nil
@@ -295,7 +295,7 @@ func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, er
 		}
 		lists[outer] = []string{v.value}
 		if v.prefix < after && !strings.HasPrefix(after, v.prefix) {
-			continue // all keys with this value are less than after
+			continue // no key with this value is greater than the key after
 		}
 		keys, err := s.Product(lists, MaxListed)
 		if err != nil {
@@ -378,8 +378,8 @@ func (c Calendar) count(d *Dimension) (int, error) {
 }
 
 // Describe formats partition keys as a text with ranges of periods: "2025-01-01..2025-01-05", or with several
-// dimensions "date=2025-01-01..2025-01-05;region=eu". Periods that are neighbours in all become a range. Both all and
-// keys must be in the order of time.
+// dimensions "date=2025-01-01..2025-01-05;region=eu". Periods that are neighbours in the list all become a range.
+// Both lists must be in the order of time.
 func (s *Space) Describe(all, keys []string) string {
 	if s == nil {
 		return some(keys)

@@ -42,7 +42,7 @@ func TestHoursOfEveryZoneAreCountedOnce(t *testing.T) {
 			{Name: "time", Kind: space.Every, Minutes: 15, Start: "2005-01-02", End: "2014-12-30", Timezone: zone},
 		} {
 			if zoned.CheckZone(&d) != nil {
-				continue // the offset changes by other than whole periods
+				continue // such periods cannot exist in the zone
 			}
 			hours++
 			countOnce(t, d, every, seen)

@@ -16,8 +16,8 @@ type cell struct {
 	// code, run, root and readIn are the numbers of texts: see the type texts. 0 is the number of the empty text. For
 	// readIn, see [state.Partition.ReadIn].
 	code, run, root, readIn uint32
-	// incomplete means that the task may not have read the outputs of the other runs of its chain of retries, but only
-	// those of its own run: see [state.Partition.Incomplete].
+	// incomplete means that the task has possibly not read the outputs that the other runs of its chain of retries made:
+	// see [state.Partition.Incomplete].
 	incomplete bool
 	// marked means that a person marked the output as stale.
 	marked bool
@@ -75,8 +75,8 @@ func timeOf(run string, other event.Time) event.Time {
 }
 
 // readBy returns the number of the chain of retries whose tasks may have read the output before it was visible to
-// other runs, or 0 if there is no such chain. If the reader is incomplete, it may have read only the outputs of its
-// own run, so readBy then returns the number of the output's run instead.
+// other runs, or 0 if there is no such chain. An incomplete reader has possibly read only the outputs of its own run,
+// so for such a reader, readBy returns the number of the output's run instead.
 func (c *cell) readBy(incomplete bool) uint32 {
 	if incomplete && c.readIn != 0 {
 		return c.run

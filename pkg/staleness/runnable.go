@@ -7,9 +7,9 @@ import (
 )
 
 // Runnable returns those of the given partitions that can be materialized together, sorted by key for each asset. It
-// omits a partition if one of its inputs neither exists nor is itself returned, or if it reads a partition in
-// without. (The caller failed to materialize the partitions in without. If these have visible outputs, the outputs
-// are out of date.)
+// omits a partition if one of its inputs neither exists nor is itself returned, or if it reads a partition that the
+// argument without lists. Those partitions should have been materialized before, but were not: if they have visible
+// outputs, these are out of date.
 func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (map[ids.AssetKey][]string, error) {
 	order, err := e.graph.Topological()
 	if err != nil {

@@ -58,8 +58,8 @@ type Gantt struct {
 	ByAsset bool
 	// LeftOut is the number of omitted rows. Rows are omitted if there are more than [MaxGanttRows].
 	LeftOut int
-	// CriticalPath is the chain of tasks that determined when the run ended, first task first. Each task is the upstream
-	// of the next one that ended last.
+	// CriticalPath is the chain of tasks that determined when the run ended, first task first. The predecessor of a task
+	// in the chain is its upstream that ended last.
 	CriticalPath []string
 	// Critical is the duration of that chain, from the creation of its first task.
 	Critical time.Duration
@@ -126,7 +126,7 @@ type drawing struct {
 	resolved  map[string]event.Time       // when the last dependency of a task was resolved
 }
 
-// orLast returns at or, if it is 0, a time after all others, so that rows without an attempt come last.
+// orLast returns the given time or, if it is 0, a time after all others, so that rows without an attempt come last.
 func orLast(at event.Time) event.Time {
 	const never = event.Time(1<<63 - 1)
 	return cmp.Or(at, never)

@@ -19,8 +19,8 @@ type graphGroup struct {
 	assets    []string      // sorted
 }
 
-// groupAssets returns the tree of groups. The top groups are namespaces. Groups are split until each has at most most
-// members. The keys must be sorted.
+// groupAssets returns the tree of groups. The top groups are namespaces. A group with more members than the limit
+// most is split. The keys must be sorted.
 func groupAssets(keys []string, most int) *graphGroup {
 	root := &graphGroup{assets: keys}
 	byNamespace := runsOf(keys, func(key string) string {
@@ -36,7 +36,7 @@ func groupAssets(keys []string, most int) *graphGroup {
 	return root
 }
 
-// split divides a group into children. The first from bytes of all keys in the group are equal.
+// split divides a group into children. The keys in the group have a common prefix of from bytes.
 func (g *graphGroup) split(from, most int) {
 	if len(g.assets) <= most {
 		for _, key := range g.assets {
@@ -85,7 +85,7 @@ func (g *graphGroup) splitByRange(most int) {
 	}
 }
 
-// bound groups the children of the root by alphabetical ranges until the root has at most most children.
+// bound groups the children of the root by alphabetical ranges, until their number does not exceed the limit most.
 func (g *graphGroup) bound(most int) {
 	for len(g.children) > most {
 		var grouped []*graphGroup

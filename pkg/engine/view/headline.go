@@ -42,7 +42,7 @@ func (x *explainer) headline(e *Explanation) string {
 	return string(t.State)
 }
 
-// since formats the time from at to now.
+// since formats how long ago a time is.
 func (x *explainer) since(at event.Time) string { return Span(x.now.Sub(at)) }
 
 // blocked names the unresolved upstreams.

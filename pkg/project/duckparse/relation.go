@@ -56,7 +56,8 @@ func (c *columns) mayHave(name string) bool {
 	return slices.ContainsFunc(c.unlisted, func(others map[string]bool) bool { return !others[name] })
 }
 
-// set sets the value of a named column. If another column already has this name, the value becomes unknown.
+// set sets the value of a named column. If a column with another value already has this name, the value becomes
+// unknown.
 func (c *columns) set(name string, v value) {
 	name = strings.ToLower(name)
 	if old, ok := c.named[name]; ok {

@@ -91,7 +91,7 @@ func without(n map[string]any, name string) map[string]any {
 	return n
 }
 
-// hashOf returns a hash of a tree without positions, and without the field except of the root.
+// hashOf returns a hash of a tree without positions. It also omits one field of the root, which is named by except.
 func hashOf(v any, except string) string {
 	var b bytes.Buffer
 	if n, ok := v.(map[string]any); ok && except != "" {

@@ -51,7 +51,7 @@ type Mapping struct {
 	Upstream, Downstream *Space
 	// same means that each partition reads the upstream partition with its own key.
 	same bool
-	// every means that each partition reads all upstream partitions; parts is then empty.
+	// every means that each partition reads all upstream partitions.
 	every bool
 	parts []mapPart // one part for each of Upstream.Dimensions, in the same order
 	// Warning describes an effect of the mapping that may surprise its author. It is "" if the mapping has no such

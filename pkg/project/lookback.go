@@ -42,7 +42,16 @@ func (c *lookbackCheck) check(a *declared) {
 	}
 	dimension := day.Name
 	for _, b := range a.lookbacks {
-		if b.Variable != "" && b.Variable != dimension {
+		switch b.Variable {
+		case "", dimension, dimension + "_start":
+		case dimension + "_end": // the start of the next day
+			if b.From++; b.From >= 0 {
+				continue
+			}
+		default:
+			continue
+		}
+		if b.Count != "" && c.loader.project.Vars[strings.TrimPrefix(b.Count, plan.VarPrefix)].Type != plan.VarInteger {
 			continue
 		}
 		sets := [][]Column{b.Columns}

@@ -194,6 +194,9 @@ type Lookback struct {
 	// From is the first day that the expression needs, relative to the day of the partition: -7 is a week earlier. 0:
 	// unknown.
 	From int64
+	// Count is the variable of the project that says how many days the expression needs, such as var_days. "": none. If
+	// the variable is not an integer, the expression is not a lookback.
+	Count string
 }
 
 // SyntaxError describes an error in a query.

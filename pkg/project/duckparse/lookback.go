@@ -1,6 +1,7 @@
 package duckparse
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -10,11 +11,11 @@ import (
 
 // lookbacks finds expressions that need rows of earlier days than the day of the partition.
 //
-// A filter is a condition in WHERE or ON that every row of the result must satisfy. A filter whose lower bound lies
-// before a variable, such as day >= getvariable('date') - 7, is always a lookback, whatever its column means: a user
-// who does not need earlier days can write it in another form. Any other expression is a lookback only if its columns
-// contain the day of the partition. These columns then have the same value in all rows that a task reads, so the
-// expression needs more rows. [project.Lookback].Days names these columns.
+// A filter is a condition in WHERE, ON, HAVING or QUALIFY that every row of the result must satisfy. A filter whose
+// lower bound lies before a variable, such as day >= getvariable('date') - 7, is always a lookback, whatever its column
+// means: a user who does not need earlier days can write it in another form. Any other expression is a lookback only if
+// its columns contain the day of the partition. These columns then have the same value in all rows that a task reads, so
+// the expression needs more rows. [project.Lookback].Days names these columns.
 //
 // day <= getvariable('date') is not a lookback, because it is true for the rows of that day.
 type lookbacks struct {
@@ -38,6 +39,9 @@ func (l *lookbacks) walk(v any, with *tables, outer *from) {
 			for _, filter := range append(joinConditions(v["from_table"], false), v["where_clause"]) {
 				l.report(outer.filter(filter))
 			}
+			for _, clause := range []string{"having", "qualify"} {
+				l.report(withoutAliases(outer.filter(v[clause]), array(v["select_list"])))
+			}
 		} else if outer != nil {
 			if children := array(v["children"]); v["type"] == "CONJUNCTION_AND" && slices.ContainsFunc(children, comparesDays) {
 				l.suppress(outer, children)
@@ -50,6 +54,17 @@ func (l *lookbacks) walk(v any, with *tables, outer *from) {
 			}
 		}
 	}
+}
+
+// withoutAliases removes the bounds of names that a SELECT list defines, as in max(d) AS d: HAVING and QUALIFY can use
+// these names like columns.
+func withoutAliases(bounds []bound, items []any) []bound {
+	return slices.DeleteFunc(bounds, func(b bound) bool {
+		return slices.ContainsFunc(items, func(v any) bool {
+			item := object(v)
+			return item["type"] != "COLUMN_REF" && strings.EqualFold(word(item["alias"]), b.found.Column)
+		})
+	})
 }
 
 // report adds the lookbacks that have not been found yet.
@@ -250,11 +265,11 @@ func (f *from) compare(a any, operator string, b any) []bound {
 	}{{a, b, operator}, {b, a, mirrored[operator]}} {
 		// p - q < 7 is the same as q > p - 7.
 		n := uncast(side.difference)
-		lo, hi, ok := duration(side.distance)
+		by, ok := duration(side.distance)
 		if children := array(n["children"]); ok && n["function_name"] == "-" && len(children) == 2 {
 			p, q := f.value(children[0]), f.value(children[1])
 			if p.known() && q.known() {
-				return relate(children[1], q, mirrored[side.operator], children[0], p.plus(-hi, -lo))
+				return relate(children[1], q, mirrored[side.operator], children[0], p.shifted(by, -1))
 			}
 		}
 	}
@@ -299,7 +314,8 @@ func relate(a any, va value, operator string, b any, vb value) []bound {
 	// A comparison of unlike values is not a certain lookback: month = strftime(…, '%Y-%m') and month =
 	// date_trunc('month', …) may compare months.
 	alike := operator == startsWith || va.label == vb.label && (operator != "=" || !va.exact() || vb.min == vb.max)
-	if vb.variable != "" && lo < 0 && operator != "<" && operator != "<=" {
+	found.found.Count = cmp.Or(va.count, vb.count)
+	if vb.variable != "" && found.found.Count == "" && lo < 0 && operator != "<" && operator != "<=" {
 		found.found.From = -((-lo + dayHours - 1) / dayHours)
 		if operator == ">" && lo%dayHours == 0 {
 			found.found.From++

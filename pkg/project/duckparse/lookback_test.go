@@ -36,6 +36,15 @@ func TestParseFindsLookbacks(t *testing.T) {
 		"FROM (SELECT *, 1 AS x FROM n.t) AS s WHERE s.day >= getvariable('date') - 7":                          "s.day=n.t",
 		"FROM n.u UNION ALL FROM n.t WHERE day >= getvariable('date') - 7":                                      "day=n.t",
 
+		"SELECT d, sum(v) FROM n.t GROUP BY d HAVING d >= getvariable('date') - 7":                              "d=n.t",
+		"SELECT d AS day, sum(v) FROM n.t GROUP BY d HAVING x AND d >= getvariable('date') - 7":                 "d=n.t",
+		"SELECT d, v FROM n.t QUALIFY d >= getvariable('date') - 7 AND row_number() OVER (PARTITION BY id) = 1": "d=n.t",
+
+		from + "day > getvariable('date') - getvariable('var_days')":                "day=n.t",
+		from + "getvariable('date') - day < getvariable('var_days')":                "day=n.t",
+		from + "day + to_weeks(getvariable('var_weeks')) >= getvariable('date')":    "day=n.t",
+		from + "seen >= getvariable('date') - INTERVAL (getvariable('var_n')) DAYS": "seen=n.t",
+
 		// The queries below express the same kind of bound in other forms.
 		from + "day + 7 > getvariable('date')":                                                     "day=n.t",
 		from + "getvariable('date') - day < 7":                                                     "day=n.t",
@@ -105,6 +114,11 @@ func TestParseFindsLookbacks(t *testing.T) {
 		from + "day <= getvariable('date') - 7":                                                      "day?=n.t",
 		from + "seen >= getvariable('date') - INTERVAL 5 HOUR":                                       "",
 		from + "seen >= getvariable('date') - INTERVAL '5 hours'":                                    "",
+		"SELECT id, max(d) AS d FROM n.t GROUP BY id HAVING d >= getvariable('date') - 7":            "d?=n.t",
+		"SELECT id FROM n.t GROUP BY id HAVING max(d) >= getvariable('date') - 7":                    "",
+		from + "seen >= getvariable('date') - INTERVAL (getvariable('var_n')) HOURS":                 "",
+		from + "day >= getvariable('date') + getvariable('var_days')":                                "",
+		from + "day >= getvariable('date') - getvariable('days')":                                    "",
 		from + "day >= getvariable('date') - lag":                                                    "",
 		from + "day >= DATE '2025-01-08' - 7":                                                        "",
 		from + "day >= date_trunc('day', getvariable('date'))":                                       "",
@@ -191,5 +205,31 @@ func TestParseLookbacksOfLongExpressionsIsFast(t *testing.T) {
 		require.NoError(t, err)
 		require.Nil(t, parsed[0].Bad)
 		require.Len(t, parsed[0].Lookbacks, 1)
+	}
+}
+
+// TestLoadRejectsFiltersOfEarlierDays uses the variables that mark the ends of a day, and variables of the project.
+func TestLoadRejectsFiltersOfEarlierDays(t *testing.T) {
+	for filter, want := range map[string]string{
+		"seen >= getvariable('date_start') - INTERVAL 7 DAY AND seen < getvariable('date_end')": "window: [-7, 0]",
+		"seen >= getvariable('date_end') - INTERVAL 7 DAY":                                      "window: [-6, 0]",
+		"seen >= getvariable('date_end') - INTERVAL 1 DAY AND seen < getvariable('date_end')":   "",
+		"seen >= getvariable('date_start') AND seen <= getvariable('date_end')":                 "",
+		"date < getvariable('date_start')":                                                      "window: [-N, 0]",
+		"d > getvariable('date') - getvariable('var_days')":                                     "window: [-N, 0]",
+		"seen >= getvariable('date_start') - to_days(getvariable('var_days'))":                  "window: [-N, 0]",
+		"d = getvariable('date') - getvariable('var_launch')":                                   "",
+		"d >= getvariable('date') - getvariable('var_name')::INTEGER":                           "",
+	} {
+		err := loadFiles(t, map[string]string{
+			"servo.yaml":       "vars: {days: 7, launch: 2025-01-01, name: x}\n",
+			"assets/raw/v.sql": daily + "SELECT d, seen FROM 'data/x.csv'",
+			"assets/q/x.sql":   daily + "SELECT * FROM raw.v WHERE " + filter,
+		})
+		if want == "" {
+			assert.NoError(t, err, filter)
+		} else {
+			assert.ErrorContains(t, err, want, filter)
+		}
 	}
 }

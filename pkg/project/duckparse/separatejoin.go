@@ -219,8 +219,8 @@ func (s *separation) isSeries(call map[string]any) bool {
 
 // hours returns the length of a constant interval if the interval always has the same length.
 func hours(v any) (length int64, ok bool) {
-	lo, hi, ok := duration(v)
-	return lo, ok && lo == hi
+	by, ok := duration(v)
+	return by.min, ok && by.min == by.max && by.count == ""
 }
 
 // stored describes a table that the query itself does not define.

@@ -1,12 +1,14 @@
 package duckparse
 
 import (
+	"cmp"
 	"encoding/json"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
@@ -26,6 +28,9 @@ type value struct {
 	// label is set if the value is not a date but the name of a year, a month or a week, such as 2025-01. label then
 	// names this unit.
 	label string
+	// count is the variable of the project, such as var_days, that says how many days the offset has. min and max are
+	// then an arbitrary, great number.
+	count string
 }
 
 func (v value) known() bool { return v.variable != "" || len(v.columns) > 0 }
@@ -53,7 +58,7 @@ func (v value) cast(to string) value {
 
 // equal reports whether two values have the same origin.
 func (v value) equal(w value) bool {
-	return v.variable == w.variable && v.min == w.min && v.max == w.max && v.label == w.label && slices.Equal(v.columns, w.columns)
+	return v.variable == w.variable && v.min == w.min && v.max == w.max && v.label == w.label && v.count == w.count && slices.Equal(v.columns, w.columns)
 }
 
 // plus returns a value that is lo to hi hours later.
@@ -63,6 +68,15 @@ func (v value) plus(lo, hi int64) value {
 	}
 	v.min, v.max = v.min+lo, v.max+hi
 	return v
+}
+
+// shifted returns the value that is a constant time later, or earlier if sign is -1.
+func (v value) shifted(by span, sign int64) value {
+	v.count = cmp.Or(v.count, by.count)
+	if sign < 0 {
+		return v.plus(-by.max, -by.min)
+	}
+	return v.plus(by.min, by.max)
 }
 
 // truncated returns the start of the period that contains a value.
@@ -153,13 +167,13 @@ func (f *from) binary(name string, a, b any) value {
 	switch name {
 	case "+", "date_add":
 		for _, side := range [][2]any{{a, b}, {b, a}} {
-			if lo, hi, ok := duration(side[1]); ok {
-				return f.value(side[0]).plus(lo, hi)
+			if by, ok := duration(side[1]); ok {
+				return f.value(side[0]).shifted(by, 1)
 			}
 		}
 	case "-":
-		if lo, hi, ok := duration(b); ok {
-			return f.value(a).plus(-hi, -lo)
+		if by, ok := duration(b); ok {
+			return f.value(a).shifted(by, -1)
 		}
 	case "date_trunc", "datetrunc":
 		return f.value(b).unit(strings.ToLower(text(a)))
@@ -265,40 +279,67 @@ var (
 	shortUnits = map[string]string{"h": "hour", "hr": "hour", "d": "day", "w": "week", "mon": "month", "y": "year", "yr": "year"}
 )
 
-// duration returns how many hours a constant interval, or a constant number of days, lasts at least and at most.
-func duration(v any) (lo, hi int64, ok bool) {
+// span contains how many hours an interval lasts at least and at most. If count is set, this variable of the project
+// says how many days or longer units the interval has, and both numbers are unknownHours.
+type span struct {
+	min, max int64
+	count    string
+}
+
+const unknownHours = 1 << 40
+
+// duration returns the span of a constant interval, or of a constant number of days.
+func duration(v any) (span, bool) {
 	n := object(v)
 	unit := "day"
 	var count int64
+	var ok bool
+	amount := v
 	switch name := word(n["function_name"]); {
 	case n["type"] == "FUNCTION" && strings.HasPrefix(name, "to_") && len(array(n["children"])) == 1:
 		unit = strings.TrimSuffix(strings.TrimPrefix(name, "to_"), "s")
-		if count, ok = integer(array(n["children"])[0]); !ok {
-			return 0, 0, false
-		}
+		amount = array(n["children"])[0]
 	case n["type"] == "OPERATOR_CAST" && object(n["cast_type"])["id"] == "INTERVAL":
 		m := intervalText.FindStringSubmatch(text(n["child"]))
 		if m == nil {
-			return 0, 0, false
+			return span{}, false
 		}
 		count, _ = strconv.ParseInt(m[1], 10, 64)
 		unit = strings.TrimSuffix(strings.ToLower(m[2]), "s")
 		if long, ok := shortUnits[unit]; ok {
 			unit = long
 		}
-	default:
-		if count, ok = integer(v); !ok {
-			return 0, 0, false
+		amount = nil
+	}
+	hours, known := unitHours[unit]
+	if name := projectVariable(amount); name != "" && unit != "hour" {
+		return span{unknownHours, unknownHours, name}, known
+	}
+	if amount != nil {
+		if count, ok = integer(amount); !ok {
+			return span{}, false
 		}
 	}
-	hours, ok := unitHours[unit]
-	if !ok {
-		return 0, 0, false
-	}
 	if count = max(min(count, 1e6), -1e6); count < 0 {
-		return count * hours[1], count * hours[0], true
+		return span{min: count * hours[1], max: count * hours[0]}, known
 	}
-	return count * hours[0], count * hours[1], true
+	return span{min: count * hours[0], max: count * hours[1]}, known
+}
+
+// projectVariable returns the name of the variable that an expression reads, or "" if it reads no variable of the
+// project.
+func projectVariable(v any) string {
+	n := uncast(v)
+	switch children := array(n["children"]); {
+	case len(children) != 1:
+	case n["function_name"] == "trunc": // INTERVAL (…) DAY
+		return projectVariable(children[0])
+	case n["function_name"] == "getvariable":
+		if name := strings.ToLower(text(children[0])); strings.HasPrefix(name, plan.VarPrefix) {
+			return name
+		}
+	}
+	return ""
 }
 
 // number returns the value of an integer constant, or 0 if v is not one.

@@ -65,7 +65,7 @@ func (a *app) nextTicksCommand() *cobra.Command {
 	flags.StringVar(&f.spec.Cron, "cron", "", "a cron expression: minute, hour, day of month, month, day of week")
 	flags.StringVar(&f.spec.Timezone, "timezone", "UTC", "the IANA time zone of the expression")
 	flags.StringVar(&f.spec.DST.Gap, "dst-gap", "", "what happens to a tick at a local time that clocks skip: shift or skip (default shift)")
-	flags.StringVar(&f.spec.DST.Overlap, "dst-overlap", "", "at which occurrences of a repeated local time the schedule ticks:  first, last or both (default first)")
+	flags.StringVar(&f.spec.DST.Overlap, "dst-overlap", "", "at which occurrences of a repeated local time the schedule ticks: first, last or both (default first)")
 	flags.StringVar(&f.from, "from", "", "print the ticks from this local time or RFC 3339 time on (default: now)")
 	flags.IntVarP(&f.n, "number", "n", 10, "how many ticks to print, at most 1000") //nolint:mnd // a screen
 	flags.BoolVar(&f.explain, "explain", false, "explain each tick, and local times without a tick")

@@ -67,9 +67,9 @@ func environmentsShape() shape {
 	each := environmentFields.shape(shape{Description: "The settings that replace the settings of the file."})
 	return shape{
 		Type: "object", PropertyNames: &shape{Pattern: domainPattern}, Additional: &each, MaxProperties: maxEnvironments,
-		Description: "Environments, by name: settings that replace the settings of the file. Mappings are merged. Lists are replaced. " +
+		Description: "Environments, by name: settings that replace the settings of the file. Mappings are merged. Lists are replaced. Variables must exist in the base, with the same type. " +
 			"--env chooses one.",
-		Examples: []any{map[string]any{"prod": map[string]any{"workspace": "prod", "deploy": "explicit", "protected": true, "vars": map[string]any{"days": 30}}}},
+		Examples: []any{map[string]any{"prod": map[string]any{"workspace": "prod", "deploy": "explicit", "protected": true, "pools": map[string]any{"warehouse": 8}}}},
 	}
 }
 
@@ -104,10 +104,12 @@ func (f yamlFile) environment(n *yaml.Node) *yaml.Node {
 		return base
 	}
 	own := map[ids.Domain][]Environment{}
-	f.settingsOf("", base).join(own)
+	plain := f.settingsOf("", base)
+	plain.join(own)
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		merged := merge(base, found[name])
 		f.readEnvironment(name, found[name], merged, own)
+		f.checkVars(name, found[name], plain.project.Vars)
 		if name == chosen {
 			base = merged
 		}
@@ -137,6 +139,29 @@ func (f yamlFile) readEnvironment(name string, own, merged *yaml.Node, others ma
 			"a run in the other would replace its release", describe(name), describe(other), l.project.Domain.Workspace)
 	}
 	f.project.Environments = append(f.project.Environments, l.project.Environment)
+}
+
+// checkVars reports variables of an environment that the base does not declare, or declares with another type. No query
+// could read the former in the base, and a query that reads the latter computes with another type.
+func (f yamlFile) checkVars(environment string, own *yaml.Node, base map[string]plan.Var) {
+	at := fieldIndex(own.Content, "vars")
+	if at < 0 {
+		return
+	}
+	vars := resolve(own.Content[at+1])
+	for i := 0; vars.Kind == yaml.MappingNode && i+1 < len(vars.Content); i += 2 {
+		key, value := resolve(vars.Content[i]), resolve(vars.Content[i+1])
+		was, known := base[key.Value]
+		if !known {
+			f.fail(key, cmp.Or(didYouMean(plan.Suggest(key.Value, slices.Sorted(maps.Keys(base)))), "declare it under vars of the base, with a default value"),
+				"environment %s sets the variable %s, which the base does not declare", environment, quoteShort(key.Value))
+			continue
+		}
+		if kind, _ := variableKind(value); kind != "" && kind != was.Type {
+			f.fail(value, "write a value of the same type", "environment %s sets the variable %s to a value of type %s, but in the base it has the type %s",
+				environment, key.Value, kind, was.Type)
+		}
+	}
 }
 
 func describe(environment string) string {

@@ -53,21 +53,7 @@ func (f yamlFile) variable(name string, n *yaml.Node) (plan.Var, bool) {
 	if !f.noLeadingZero(n, "variable "+name) {
 		return plan.Var{}, false
 	}
-	kind, text := "", n.Value
-	switch tag := n.ShortTag(); {
-	case n.Kind != yaml.ScalarNode:
-	case tag == "!!str":
-		kind = plan.VarString
-	case tag == "!!int":
-		var i int64
-		if n.Decode(&i) == nil {
-			kind, text = plan.VarInteger, fmt.Sprint(i)
-		}
-	case tag == "!!bool":
-		kind, text = plan.VarBoolean, strings.ToLower(n.Value)
-	case tag == "!!timestamp":
-		kind = plan.VarDate
-	}
+	kind, text := variableKind(n)
 	if kind == "" {
 		f.fail(n, "write other values in quotes", "variable %s must be a string, an integer of 64 bits, true, false or a date, got %s", name, kindOf(n))
 		return plan.Var{}, false
@@ -202,6 +188,25 @@ func (p *Project) Override(values map[string]string) (*Project, error) {
 		}
 	}
 	return &with, nil
+}
+
+// variableKind returns the type and the text of a variable's value. If the value has another type, kind is "".
+func variableKind(n *yaml.Node) (kind, text string) {
+	switch tag := n.ShortTag(); {
+	case n.Kind != yaml.ScalarNode:
+	case tag == "!!str":
+		return plan.VarString, n.Value
+	case tag == "!!int":
+		var i int64
+		if n.Decode(&i) == nil {
+			return plan.VarInteger, fmt.Sprint(i)
+		}
+	case tag == "!!bool":
+		return plan.VarBoolean, strings.ToLower(n.Value)
+	case tag == "!!timestamp":
+		return plan.VarDate, n.Value
+	}
+	return "", ""
 }
 
 func unknownVar(name string, known map[string]plan.Var) error {

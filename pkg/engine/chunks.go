@@ -17,8 +17,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// DefinitionError means that a release does not have an asset of a backfill, or that the release no longer declares
-// the partitions of this asset that the backfill materializes.
+// DefinitionError means that a release lacks an asset of a backfill, or no longer declares partitions of an asset
+// that the backfill materializes.
 type DefinitionError struct{ Err error }
 
 // Error implements error.

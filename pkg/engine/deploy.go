@@ -37,9 +37,8 @@ type DeployRequest struct {
 	Watched []event.WatchedAsset
 }
 
-// Accept is a change of an asset's code that makes no partition stale. Partitions that Previous has materialized
-// count as materialized by Code. The same is true of partitions whose code counts as Previous because of an earlier
-// Accept.
+// Accept is a change of an asset's code that makes no partition stale. Partitions that were made with the code
+// Previous count as made with Code. So do partitions whose code counts as Previous because of an earlier Accept.
 type Accept struct {
 	Asset          ids.AssetKey
 	Code, Previous string
@@ -87,8 +86,8 @@ func (e *ReleaseConflictError) Error() string {
 
 // Deploy makes a release the current one. If it is already the current one and r.Accept is empty, Deploy returns the
 // current deployment and changes nothing. If the current release is not the one that the request expects, the error
-// is a [*ReleaseConflictError]. If Deploy returns another error and a deployment with an ID, the deployment may be
-// durable, and may become current later.
+// is a [*ReleaseConflictError]. If Deploy returns both another error and a deployment with an ID, the ledger may
+// contain the deployment, which then becomes current later.
 func (e *Engine) Deploy(ctx context.Context, r DeployRequest) (Deployment, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {

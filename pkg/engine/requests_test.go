@@ -19,9 +19,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Asset b reads all days of asset a. If a tick of b is planned late, the run of b must also read the days of a that
-// began, and became visible, after the time of the tick. The staleness of b is judged by the outputs that were
-// visible when the run was planned.
+// Asset b reads all days of asset a. If a tick of b is planned late, the run of b must also read those days of a that
+// began and became visible after the time of the tick: all outputs that were visible when the run was planned count
+// as read by b.
 func TestI21LateTickReadsVisibleDays(t *testing.T) {
 	w := newFixture(t, false)
 	now := clock.System{}.Now()

@@ -96,8 +96,8 @@ func errLiveRetry(runID, live string) error {
 	return fmt.Errorf("retry run %s: %w: run %s: wait until it ends, or cancel it", runID, ErrLiveRetry, live)
 }
 
-// replacedOutputs warns if a later run has already computed partitions that a retry repeats. The retry replaces these
-// outputs with results of the code and inputs of the parent, which is the retried run.
+// replacedOutputs warns if a retry repeats partitions that a later run has already materialized: the retry replaces
+// these newer outputs with results of the code and the inputs of the retried run, the parent.
 func replacedOutputs(ctx context.Context, snap *snapshot.Snapshot, parent string, built *plan.Plan) ([]string, error) {
 	first, count := "", 0
 	for i := range built.Tasks {

@@ -91,10 +91,10 @@ func TestRetryRefusesDeletedInput(t *testing.T) {
 	require.Equal(t, 1, handle.Tasks)
 }
 
-// A request determines the id of its run. Suppose that the run is planned after a run with a greater id has
-// materialized asset a. Then the output of a from the request's run does not become visible. A retry of the request's
-// run reads this output, so the output of b from the retry must be stale: b has not read the visible output of a,
-// although the state on which the request's run was planned contained the visible output.
+// A run of a request may be planned after another run, with a greater id, has materialized asset a. Then the
+// request's run also materializes a, but this output does not become visible. A retry of the request's run reads it
+// for b. The new output of b must be stale, because b has not read the visible output of a, although the state on
+// which the request's run was planned already contained the visible one.
 func TestI21RetryOfOvertakenInputIsStale(t *testing.T) {
 	t.Run("files", func(t *testing.T) { testRetryOfOvertakenInput(t, false) })
 	t.Run("an output without files", func(t *testing.T) { testRetryOfOvertakenInput(t, true) })
@@ -163,8 +163,8 @@ func (w *fixture) planWithoutCheck(snap *snapshot.Snapshot, row *state.RunReques
 	}, created)
 }
 
-// Two retries of a run each materialize a. Both belong to one chain, so a retry of the first one would seem to have read
-// the output of the second one.
+// Two retries of a run each materialize a. Both belong to one chain. So if the first one were retried, the state
+// would say that this retry has read the output of the second one.
 func TestI21RetryRefusesInputReplacedInChain(t *testing.T) {
 	w := newFixture(t, false)
 	r := request(asset("a"), asset("b", "a"))

@@ -56,8 +56,8 @@ type RunHandle struct {
 	Incomplete []string
 }
 
-// Run plans and triggers a run. If it returns an error and a RunID, the trigger may be durable, and
-// the run may appear in a later state.
+// Run plans and triggers a run. If it returns both an error and a RunID, the ledger may contain the trigger, and the
+// run may appear later.
 func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -125,8 +125,8 @@ func (e *Engine) newRunID(snap *snapshot.Snapshot) string {
 	return e.cfg.IDs.New()
 }
 
-// maxNamedBytes limits the total length of the asset keys, and that of the selections, in an event, because the length of
-// an event's line is limited.
+// maxNamedBytes limits the asset keys in an event to a total length, and likewise the selections, because an event
+// must fit into a line of limited length.
 const maxNamedBytes = 256 << 10
 
 // atMost returns the longest prefix of texts that fits into an event.
@@ -311,8 +311,8 @@ func (r *RunRequest) choosesByStatus() bool {
 	return r.Need != "" || slices.ContainsFunc(r.Plan.Partitions, func(s plan.Selection) bool { return s.Status != "" })
 }
 
-// fingerprint returns a hash of the request itself. If a request chooses partitions by status, its plan does not
-// identify it: the plan becomes smaller as soon as the first task of the run has ended.
+// fingerprint returns a hash of the request itself, not of its plan. If a request chooses partitions by status, its
+// plan does not identify it: a repetition would have a smaller plan as soon as the first task of the run has ended.
 func (r *RunRequest) fingerprint() (string, error) {
 	selected, err := selectedAssets(&r.Plan)
 	if err != nil {

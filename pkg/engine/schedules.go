@@ -215,8 +215,8 @@ type ScheduleBackfill struct {
 	// Ticks is the number of ticks that were created. LeftOut is the number of instants whose tick already has a run.
 	Ticks   int `json:"ticks"`
 	LeftOut int `json:"left_out"`
-	// Later is the number of instants after the newest tick. No ticks were created for them, because the schedule itself
-	// will create them. Newest is the instant of the newest tick.
+	// Later is the number of instants after the newest tick. They got no ticks from the backfill, because the schedule
+	// itself will tick for them. Newest is the instant of the newest tick.
 	Later  int64      `json:"later"`
 	Newest event.Time `json:"newest"`
 }

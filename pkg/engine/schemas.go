@@ -194,8 +194,8 @@ func markerColumns(ctx context.Context, store blob.Store, row *state.Partition) 
 	return marker.Columns, nil
 }
 
-// unitedSchemas lists the queries of a run that read partitions with different schemas as one table. It lists each
-// pair of a query and an upstream asset once.
+// unitedSchemas lists the queries of a run that read, as one table, partitions of an upstream asset that have
+// different schemas. Each pair of a query and an upstream asset is listed once.
 func unitedSchemas(ctx context.Context, p *plan.Plan, snap *snapshot.Snapshot, s *state.State, run *state.Run) (found []string, err error) {
 	told := map[[2]string]bool{}
 	groups := map[string]int{}

@@ -40,8 +40,8 @@ const (
 
 // transition is a change of state that alert rules may report, such as a failure or a recovery.
 type transition struct {
-	// subject is the subject of the alert. If it is empty, the rule itself is the subject. asset is the asset of the
-	// transition: a rule with a selection reports the transition only if it covers this asset.
+	// subject is what the alert is about; "": the rule itself. asset is the asset of the transition: a rule that selects
+	// assets reports the transition only if it selects this asset.
 	subject, asset string
 	// causes are the codes that apply, the most specific one first. A rule reports the first of these causes that it
 	// names.
@@ -169,7 +169,7 @@ func itemsOf(row *state.Alert) (items []string) {
 	return items
 }
 
-// recovered removes items from the alerts about a subject. An alert without remaining items ends, and recovered
+// recovered removes items from the alerts about a subject. If an alert has no items left, recovered ends it, and
 // reports that its cause is over.
 func (f *folder) recovered(subject, asset string, causes []string, items ...string) {
 	if f.st.Alerts.Len() == 0 {

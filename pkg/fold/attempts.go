@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// accept checks the attempt of a worker's report (INV-8). It returns the task with this attempt as
-// the current one, or nil and the verdict.
+// accept checks the attempt of a worker's report (INV-8). It returns the task, whose current attempt is now this one,
+// or nil and a verdict.
 //
 // If the task has ended, no report is accepted. Otherwise, the current attempt is accepted in every state. A later
 // attempt is adopted: its report proves that the fold once decided to dispatch it, although this state does not
@@ -175,8 +175,8 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 }
 
 // recordSuperseded records the end of an attempt whose report arrives after a later attempt has replaced it. It
-// changes only the attempt's own row, so that the row does not depend on the order in which the reports of the two
-// attempts are folded.
+// changes the attempt's own row, so that this row does not depend on the order in which the reports of the two
+// attempts are folded, and nothing else.
 func (f *folder) recordSuperseded(p *event.TaskFinished, c closing) {
 	key := state.AttemptKey{RunID: p.RunID, TaskKey: p.TaskKey, Attempt: p.Attempt}
 	old := f.st.Attempts.Get(key)
@@ -308,8 +308,8 @@ func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 // wins. Within a run, the output of the task with the greater key wins. The order in which tasks finish does not
 // matter.
 //
-// The row of a partition may have left the live state. In this case, the output of t wins, because a row leaves only
-// when every task that can still write its partition belongs to a later run (ADR 076).
+// If the row of a partition has left the live state, the output of t wins: a row leaves only when every task that can
+// still write its partition belongs to a later run than the row (ADR 076).
 func (f *folder) materialized(t *state.Task, cells []event.OutputCell) {
 	if t.AssetKey == "" || t.Kind == event.KindCheck {
 		return

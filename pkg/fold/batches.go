@@ -10,8 +10,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A task may materialize several partitions, which are its batch. Their outputs are folders of one output with one
-// commit marker, and one event reports all of them. So either all partitions become visible together or none.
+// A task may materialize several partitions: a batch. Each partition has a folder in the output of the task, but the
+// output has only one commit marker, and one event reports it. So either all partitions become visible together, or
+// none.
 
 // whole fails a task with a batch if its worker reports a success, but not an output for each partition, as a worker
 // that does not support batches does. The partitions of a batch must become visible together or not at all. An output

@@ -4,8 +4,8 @@
 // The fold is a pure function of a state and a group of events. It uses no clock, randomness, I/O or floating-point
 // numbers. Time comes from the events. Folding the same groups in the same order results in the same rows, regardless
 // of how the groups are batched. Facts (starts, heartbeats, finishes) have the same outcomes in any order. The order
-// of folding decides races, for example which task is admitted first under a limit, or which decision a timer makes.
-// The fold sequence records this order.
+// of folding decides only races, for example which task gets the last slot of a limit, or what a timer decides. The
+// fold sequence records this order.
 //
 // A group is folded as a whole or not at all: the fold checks all of its events before it changes the first row.
 package fold

@@ -11,10 +11,10 @@ import (
 // checkForgotten rejects a command if one of its assets may be in use. The command names the release to which its
 // writer compared the assets, and this release must still be current.
 //
-// A rebuild without the recorded order sets proven, and accepts every command. Its state may differ from the state
-// into which the command was originally folded: for example, a run that a timer ended may be live again. The writer
-// of the command checked the same conditions before it appended the command, so the original fold rejected only
-// commands that lost a race.
+// In a rebuild without the recorded order, proven is true, and every command is accepted. The state of such a rebuild
+// may differ from that into which the command was originally folded: for example, a run that a timer ended may be
+// live again. The writer of the command checked the same conditions before it appended the command, so the original
+// fold rejected only commands that lost a race.
 func (f *folder) checkForgotten(p *event.AssetsForgotten, proven bool) verdict {
 	switch release := f.st.Release(); {
 	case proven || f.forgottenBy(p):

@@ -47,7 +47,7 @@ func historyIn(row *state.CheckHistory) (values []state.HistoryValue) {
 }
 
 // unlearn removes the values of outputs that a person has marked as missing, because later outputs must not be
-// compared with wrong values. It does not restore values that newer values have displaced.
+// compared with wrong values. It does not restore older values that were dropped to make room for these values.
 func (f *folder) unlearn(asset string, partitions []event.MarkedPartition) {
 	wrong := make(map[[2]string]bool, len(partitions))
 	for _, m := range partitions {

@@ -41,8 +41,8 @@ func TestLateLivenessCallWaitsForHeartbeats(t *testing.T) {
 	})
 }
 
-// The queue delivers each call with a different delay. The simulation found that such calls postponed the timeout of a
-// run for an hour.
+// The queue delivers each call of the liveness timer with another delay. In the simulation, such calls once postponed
+// the timeout of a run for an hour.
 func TestRepeatedLateLivenessCallsCloseAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -58,8 +58,8 @@ func TestRepeatedLateLivenessCallsCloseAttempt(t *testing.T) {
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 }
 
-// The dispatcher's clock is two minutes ahead of the queue's clock, so that every call seems late. The simulation
-// found that a task whose worker had died stayed RUNNING in this case.
+// The dispatcher's clock is two minutes ahead of the queue's clock, so that every call seems late. In the simulation,
+// a task whose worker had died once stayed RUNNING because of this.
 func TestEquallyLateLivenessCallClosesAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))

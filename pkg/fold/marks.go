@@ -32,8 +32,8 @@ func MarkLimit(s *state.State, more int) string {
 	return ""
 }
 
-// partitionsMarked marks outputs. The command with the greatest id wins, regardless of the order of folding. But no
-// command makes a hidden output visible again.
+// partitionsMarked marks outputs. The command with the greatest id wins, regardless of the order of folding. One
+// exception: no command makes a hidden output visible again.
 func (f *folder) partitionsMarked(p *event.PartitionsMarked) verdict {
 	result := noChange
 	for _, m := range p.Partitions {

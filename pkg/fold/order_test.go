@@ -41,8 +41,8 @@ func gapPlan(t *testing.T, days int) []event.TaskDef {
 	return defs
 }
 
-// The tasks of A end in a random order with random outcomes. C must be blocked until the last of them has ended, and
-// must become ready then, regardless of the outcomes.
+// The tasks of A end in a random order with random outcomes. C must be blocked until all of them have ended, and must
+// then become ready, whatever the outcomes are.
 func TestOrderNodeHoldsTasksUntilAllHaveEnded(t *testing.T) {
 	const runs = 1000
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -69,7 +69,7 @@ func (w *ticking) command(verb, id, overlap string, instants ...int) {
 }
 
 // Under allow_all, there may always be a live run. So a buffered tick must not wait for runs of later ticks, or it
-// might never start. Buffered ticks run one after the other.
+// might never start. It must wait for earlier buffered ticks.
 func TestI27BufferedTicksOfAllowAllNeverStarve(t *testing.T) {
 	for name, c := range map[string]struct {
 		first string // the schedule's policy at the time when the ticks are buffered

@@ -10,9 +10,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A later run materializes an upstream before an earlier run does. In this case, the earlier run's output of this
-// upstream does not become visible, but the tasks of the earlier run read it. The state must record that they have
-// not read the visible output.
+// Two runs materialize the same upstream, and the later run is faster. Then the output of the earlier run does not
+// become visible, but the tasks of the earlier run read it. The state must record that these tasks have not read the
+// visible output.
 func TestI21ReaderOfOvertakenOutputIsIncomplete(t *testing.T) {
 	w := foldtest.New(t)
 	first := w.Run(assetTask("a"), assetTask("b", "a"))

@@ -77,9 +77,8 @@ func (f *folder) laterThan(t *state.Task, partition string) (run string) {
 	return run
 }
 
-// isLater reports whether the output of a task, given by its run and key, is later than the output of t. The output
-// of the run that was triggered later is the later one. Within a run, the output of the task with the greater key is
-// the later one.
+// isLater reports whether the output of one task, given by its run and its key, is later than the output of another
+// task t. The run that was triggered later has the later output. Within a run, the task with the greater key does.
 func isLater(runID, taskKey string, t *state.Task) bool {
 	return cmp.Or(cmp.Compare(runID, t.RunID), cmp.Compare(taskKey, t.TaskKey)) > 0
 }

@@ -73,11 +73,11 @@ func (f *folder) endRequest(old *state.RunRequest, s state.RequestState, outcome
 
 // checkRequest rejects a run if its request is not pending, or if the request has another run id.
 //
-// In a rebuild without the recorded order, a run may be folded before the decision about its request. The run then
-// proves that the request was planned, and is accepted. If the request was refused or cancelled, its run is rejected,
-// unless a report proves that the run was executed. In this case, the refusal or the cancellation came too late. A
-// request that is planned again after a refusal gets a new run with a greater id, so the run with the greatest id is
-// accepted.
+// In a rebuild without the recorded order, a run may be folded before the event that decides about its request. The
+// run then proves that the request was planned, and is accepted. If the request was refused or cancelled, its run is
+// rejected, unless a report proves that the run was executed: then the refusal or the cancellation came too late. A
+// request that is planned again after a refusal has a new run with a greater id, so of several runs, the one with the
+// greatest id is accepted.
 func (f *folder) checkRequest(p *event.RunTriggered, c *checked, proven bool) verdict {
 	if p.RequestID == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
 		return verdict{}

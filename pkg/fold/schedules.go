@@ -97,8 +97,8 @@ func (f *folder) define(spec *event.Schedule, at event.Time) bool {
 	return true
 }
 
-// want requests from the calendar the instants of a schedule after its cursor and up to the given time, and the next
-// instant after that time.
+// want makes a schedule wanted: an automator must list its instants after the cursor up to the given time, and the
+// next instant after that.
 func (f *folder) want(row *state.Schedule, until event.Time) {
 	row.Next, row.NextAt, row.WantedAt = 0, 0, until
 }

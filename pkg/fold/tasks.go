@@ -64,9 +64,9 @@ func (f *folder) makeReady(current *state.Task) {
 }
 
 // beginAttempt makes n the current attempt and clears the fields of the previous one. When the first attempt begins,
-// beginAttempt records whether the task reads all of its upstreams. An upstream may not have ended yet: a rebuild
-// from the bare ledger folds timers last, so it may fold a report about the attempt before it folds the timer that
-// ended an upstream.
+// beginAttempt records whether the task reads all of its upstreams. At this point, an upstream may seem to be
+// unfinished: a rebuild from the bare ledger folds timers last, so it may fold a report about the attempt before the
+// timer that ended the upstream.
 func (f *folder) beginAttempt(t *state.Task, n int32) {
 	if t.Attempt == 0 && (t.DepsSatisfied < t.DepsTotal || t.LeftOut > 0) {
 		t.LeftOut = f.seq

@@ -200,7 +200,7 @@ func (f *folder) keepLiveness() {
 func (f *folder) retireLiveness(timer *state.Timer, s state.TimerState) { f.endTimer(timer, s, false) }
 
 // roundUp rounds t up to a multiple of the granularity, so that deadlines that are close to each other share a timer.
-// The granularity is cut to whole seconds, and is at least one second.
+// The granularity is rounded down to whole seconds, but is at least one second.
 func roundUp(t event.Time, granularity time.Duration) event.Time {
 	g := event.Time(max(granularity.Truncate(time.Second), time.Second).Microseconds())
 	return (t + g - 1) / g * g

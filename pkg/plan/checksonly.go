@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// A run that only checks has one task for each partition with a visible output. Its tasks have no edges,
-// because all of them read outputs of earlier runs, even of assets that the same run checks.
+// A run that only checks has one task for each partition with a visible output. There are no edges between its tasks,
+// because all of them read outputs of earlier runs, also if the same run checks the assets that they read.
 
 // OnlyChecks reports whether the tasks of a plan check outputs and materialize nothing.
 func (p *Plan) OnlyChecks() bool {

@@ -311,8 +311,8 @@ func (c *chooser) add(n *node, keys []string) error {
 	return nil
 }
 
-// resolveDeferred chooses the partitions of each deferred asset: the partitions that chosen
-// partitions read or, if there are none, the partitions that read chosen partitions.
+// resolveDeferred chooses the partitions of each deferred asset: those that already chosen partitions of other assets
+// read or, if there are none, those that read such chosen partitions.
 func (c *chooser) resolveDeferred() {
 	slices.Reverse(c.deferred) // readers first
 	left := c.deferred[:0]

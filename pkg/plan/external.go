@@ -87,12 +87,13 @@ func ExtensionOf(name string) string {
 	return ""
 }
 
-// PrefixPattern matches a prefix of httpfs: a scheme, a host or bucket, and folders, with a slash at the end. It is a
-// pattern of both RE2 and ECMAScript. [ValidPrefix] also rejects segments such as "..", which a server might resolve.
+// PrefixPattern matches a prefix of URLs that httpfs may read: a scheme, a host or a bucket, and folders, with a
+// slash at the end. It is a pattern of both RE2 and ECMAScript. [ValidPrefix] also rejects segments such as "..",
+// which a server might resolve.
 const PrefixPattern = `^(gcs|gs|http|https|s3)://[A-Za-z0-9._-]+(:[0-9]{1,5})?/([A-Za-z0-9._~=+,!$&()-]+/)*$`
 
-// ValidPrefix reports whether a text is a prefix of httpfs. The slash at its end matters: without it, the prefix
-// s3://landing would cover s3://landing-of-others.
+// ValidPrefix reports whether a text is a valid prefix of URLs for httpfs. It must end with a slash: without one, the
+// prefix s3://landing would cover s3://landing-of-others.
 func ValidPrefix(prefix string) bool { return prefixForm.MatchString(prefix) && !Climbs(prefix) }
 
 // Climbs reports whether a URL has a path segment "." or "..", plain or encoded. A server may resolve such a URL

@@ -114,8 +114,8 @@ type topology struct {
 	rank []int // for each asset of the graph, its position in keys
 }
 
-// Topological returns all asset keys, each after its dependencies. Among assets whose dependencies are all listed, the
-// least key comes first. The error names the cycles. The caller must not change the slice.
+// Topological returns all asset keys, each after its dependencies. At each position, the least key is chosen of those
+// whose dependencies already precede it. The error names the cycles. The caller must not change the slice.
 func (g *Graph) Topological() ([]ids.AssetKey, error) {
 	t, err := g.topological()
 	if err != nil {

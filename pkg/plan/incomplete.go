@@ -89,8 +89,8 @@ type gathered struct {
 	seen          map[string]bool
 	// unread are those partitions of the reader that would read no partition, except those in undeclared.
 	unread []string
-	// undeclared are those partitions of the reader that would read no partition, because the upstream asset does not
-	// declare the partitions to which they are mapped.
+	// undeclared are those partitions of the reader that would read nothing, because the upstream asset does not declare
+	// any partition that the mapping yields for them.
 	undeclared []string
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// existing is a value for Request.Materialized. For every asset, it returns one materialization by an earlier run,
-// without a partition.
+// existing can be used as Request.Materialized. It says that an earlier run has materialized each asset,
+// unpartitioned.
 func existing(key ids.AssetKey) []plan.Input {
 	return []plan.Input{{MaterializationID: "M-" + key.String(), URI: "assets/" + key.String() + "/"}}
 }

@@ -83,7 +83,7 @@ type Request struct {
 	// setting seasonal. If History is nil, no values exist.
 	History func(asset string, check *quality.Check, season, partition string) []int64
 	// Calendar decides which days have begun, and which have ended and are therefore expected.
-	// In the zero value every day has begun, and only partitions with an end are expected.
+	// In the zero value, every day has begun, and partitions are expected only if their dimension declares an end.
 	Calendar Calendar
 }
 

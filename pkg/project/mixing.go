@@ -40,14 +40,13 @@ type BatchDimension struct {
 type BatchTable struct {
 	// Fixed means that every batch reads the same rows.
 	Fixed bool
-	// Column is the column that contains the partition of a row. If Finer is set, it contains a date or an instant within
-	// the period of the partition.
+	// Column is the column that contains the partition of a row. If Finer is true, it contains a date or an instant
+	// within the period of the partition instead.
 	Column string
 	Finer  bool
 	// Type is the type of the column.
 	Type string
-	// Why is the reason why no column contains the partition of a row, or "" if there is such a column. Advice is a
-	// suggestion for the user.
+	// Why says why no column contains the partition of a row; "": one does. Advice is a suggestion for the user.
 	Why, Advice string
 }
 

@@ -348,8 +348,8 @@ type declared struct {
 	publish          *publish    // nil: publish.select in servo.yaml decides
 	promises         promises
 	// batchAt is the position of `batch`. partitioned means that the file declares partitions, even if this declaration
-	// has a problem. independent means that the author of the asset has declared that no row depends on the inputs of
-	// another partition.
+	// has a problem. independent means that the author declares that each row depends only on the inputs of its own
+	// partition.
 	batchAt     place
 	partitioned bool
 	independent bool

@@ -177,8 +177,8 @@ var (
 	ownTables    = []string{"sqlite_master", "sqlite_schema", "pragma_database_list"}
 )
 
-// classify distinguishes assets from files and DuckDB's own tables. The key is empty if the name does not have the form
-// of an asset's name. Names in SQL are case-insensitive.
+// classify reports whether a reference names an asset, or else a file or one of DuckDB's own tables. The key is empty
+// if the name cannot be that of an asset. Names in SQL are case-insensitive.
 func (r Ref) classify() (ids.AssetKey, int) {
 	schema, table := strings.ToLower(r.Schema), strings.ToLower(r.Table)
 	switch {

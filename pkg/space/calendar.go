@@ -134,8 +134,8 @@ func firstInstant(wall time.Time, zone *time.Location) time.Time {
 }
 
 // boundary returns the time up to which the zone keeps the offset that it has at t. It returns the zero time if the
-// zone keeps this offset forever. Near some transitions, [time.Time.ZoneBounds] returns t itself; the result of
-// boundary is always after t.
+// zone keeps this offset forever. Otherwise the result is after t, while [time.Time.ZoneBounds] returns t itself near
+// some transitions.
 func boundary(t time.Time) time.Time {
 	_, end := t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {
@@ -183,8 +183,8 @@ func (c Calendar) begun(a *axis) int64 {
 }
 
 // expected returns the last declared period that is expected: it ended at least ReadyAfterSec ago. If no such period
-// exists, expected returns a number less than a.first. In the zero Calendar, every declared period is expected if an
-// end is declared; otherwise, none is.
+// exists, expected returns a number less than a.first. In the zero Calendar, all declared periods are expected if the
+// dimension declares an end, and none otherwise.
 func (c Calendar) expected(a *axis) int64 {
 	if c.Zone == nil {
 		if a.last == noEnd {

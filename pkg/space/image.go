@@ -70,8 +70,8 @@ type Image struct {
 	Latest bool
 	// Undeclared is the number of values that the mapping yields but that the upstream asset does not declare.
 	Undeclared int
-	// OnlyUndeclared means that, for one of its dimensions, the upstream asset declares none of the values that the
-	// mapping yields. So no partition that the reader's partition could read will ever exist.
+	// OnlyUndeclared means that the mapping yields only values that the upstream asset does not declare, in at least one
+	// dimension of this asset. So the partition will never have anything to read.
 	OnlyUndeclared bool
 }
 
@@ -83,9 +83,9 @@ type KeyRead struct {
 	Keys []string
 }
 
-// KeyReads returns the keys of key sets that determine what a partition reads. It omits the keys of a dimension that
-// the reader has in common with the upstream asset: if such a key is removed, the partition of the reader is removed,
-// too.
+// KeyReads returns the keys of key sets that determine what a partition reads. It omits keys of dimensions that the
+// reader shares with the upstream asset: if such a key is removed, the partition of the reader no longer exists,
+// either.
 func (r *Reader) KeyReads(key string) ([]KeyRead, error) {
 	var reads []KeyRead
 	if r.Upstream == nil || r.same {
@@ -261,7 +261,7 @@ func (r *Reader) Reads(down, up string) (bool, error) {
 }
 
 // Newest finds the newest period for which one of the upstream partitions in keys exists. It returns all partitions
-// in keys that belong to this period, even those that do not exist.
+// in keys that belong to this period, whether they exist or not.
 func (r *Reader) Newest(keys []string, exists func(key string) bool) []string {
 	best := int64(math.MinInt64)
 	for _, key := range keys {

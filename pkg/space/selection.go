@@ -417,8 +417,8 @@ func (c Calendar) span(a *axis, item Item) (span, error) {
 	return s, nil
 }
 
-// declared returns the declared periods in a span, for example the declared days of a month. If no period in the span
-// is declared, or if s is a single period, declared returns s, so that the caller can report undeclared periods.
+// declared returns the declared periods in a span, for example the declared days of a month. If none is declared, or
+// if s is a single period, declared returns s itself, so that the caller can report the undeclared periods.
 func (a *axis) declared(s span) span {
 	first, last := max(s.first, a.first), min(s.last, a.last)
 	if s.first == s.last || last < first {

@@ -206,8 +206,8 @@ func (s *Space) split(key string) (values []string, ok bool) {
 	return values, rest == "}"
 }
 
-// member parses the first member of text, which is the rest of a JSON object in canonical form: `{"name":"value"` or
-// `,"name":"value"`.
+// member parses the next member of a JSON object in canonical form. text is the rest of the object, which begins with
+// `{"name":"value"` or `,"name":"value"`.
 func member(text, opening, name string) (value, rest string, ok bool) {
 	text, a := strings.CutPrefix(text, opening+`"`)
 	text, b := strings.CutPrefix(text, name)

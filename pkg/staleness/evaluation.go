@@ -572,8 +572,8 @@ func (e *Evaluation) readsUndeclared(a *plan.Asset, partition string) (bool, err
 	return false, nil
 }
 
-// byTime returns the partitions of an asset in the order in which they must be chosen. If the asset reads itself,
-// they must be chosen in order of time, because later partitions read earlier ones.
+// byTime returns the partitions of an asset in the order in which the evaluation must choose them. If the asset reads
+// itself, this is the order of time, because later partitions read earlier ones.
 func byTime(a *plan.Asset, partitions []Partition) []Partition {
 	if !a.ReadsItself() {
 		return partitions

@@ -19,8 +19,8 @@ type Explanation struct {
 	Changed bool
 	// Accepted means that the partition was made with other code, which a deployment has accepted as current.
 	Accepted bool
-	// Windowed means that the asset reads through windows. In this case, Changed may also mean that an upstream asset
-	// now declares another start or end.
+	// Windowed means that the asset reads through windows. Then Changed may also mean that an upstream asset has
+	// declared another start or end since.
 	Windowed bool
 	// Early means that the run of the partition was requested before the partition was expected: see
 	// [space.Members.Early].
@@ -50,8 +50,7 @@ type Source struct {
 	Row    *state.Partition
 	// Mark is the mark that hides the partition, or nil if the partition is not hidden.
 	Mark *state.Mark
-	// Count is the number of partitions of the asset that affect the reader in the same way. In [Explanation.Via], they
-	// have the same status.
+	// Count is the number of such partitions of the asset. In [Explanation.Via], all of them have the same status.
 	Count int
 }
 

@@ -34,8 +34,8 @@ func newer(p, q *cell) bool {
 	return q.version > p.inputs && (q.readBy(p.incomplete) != p.reads() || !readInChain(p, q.version))
 }
 
-// readInChain reports whether p has read a version. The version must come from p's own chain of retries or, if p is
-// incomplete, from p's own run.
+// readInChain reports whether p has read a version that its own chain of retries made. If p is incomplete, the
+// version must be from p's own run.
 func readInChain(p *cell, version int64) bool {
 	return version < p.version && (p.leftOut == 0 || version <= p.leftOut)
 }

@@ -347,8 +347,8 @@ func (h *history) nextRun() string {
 	return fmt.Sprintf("run%03d", h.runs)
 }
 
-// retry begins a new run that repeats some partitions. Until the repetition of a partition succeeds, tasks of the new
-// run do not read this partition.
+// retry begins a new run that repeats some partitions. Tasks of the new run do not read such a partition until its
+// repetition has succeeded.
 func (h *history) retry(c *chain, repeated []string) {
 	c.run, c.failed = h.nextRun(), map[string]bool{}
 	for _, name := range repeated {

@@ -104,9 +104,9 @@ func OneLine(text string) string {
 // headProblem returns the code and the most important line of an error.
 func headProblem(code, message string) string { return FirstLine(Problem(code, message)) }
 
-// FirstLine returns the most important line of an error, followed by "…" if there are more lines. This is the first
-// line, or the exception of a Python traceback. A line that ends with a colon, such as "sh exited with status 3:", is
-// joined with the next one.
+// FirstLine returns the most important line of an error, followed by "…" if there are more lines. The most important
+// line is the first one or, if there is a Python traceback, the exception. A first line that ends with a colon, such
+// as "sh exited with status 3:", is joined with the next one.
 func FirstLine(text string) string {
 	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	rest = strings.TrimSpace(rest)

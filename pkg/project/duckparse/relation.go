@@ -196,8 +196,8 @@ func (f *from) day(names []string) (value, bool) {
 	return value{}, false
 }
 
-// qualified splits the names of a column reference into the table, which may be "", and the column. It returns false
-// for a field of a struct and for a column of an outer query.
+// qualified splits the names of a column reference into the table (or "") and the column. It returns false if the
+// names refer to a field of a struct or to a column of an outer query.
 func (f *from) qualified(names []string) (table, column string, ok bool) {
 	isTable := func(name string) bool {
 		return slices.ContainsFunc(f.relations, func(r relation) bool { return strings.EqualFold(r.alias, name) })

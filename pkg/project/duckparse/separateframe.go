@@ -13,8 +13,8 @@ import (
 type frame struct {
 	tables []namedRows
 	fixed  bool
-	// keys are the ids of values that name the partition of a row. times are the ids of instants within the period of
-	// that partition.
+	// keys are the ids of values that are the partition of a row. times are the ids of instants within the period of
+	// this partition.
 	keys, times map[string]bool
 	merged      map[string]bool // the columns that USING merges
 	coalesced   map[string]bool // pairs of ids; each row of a full join has a value for at least one of the two

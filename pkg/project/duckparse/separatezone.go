@@ -42,8 +42,8 @@ func (s *separation) determines(f *frame, v any) bool {
 	return id != "" && f.times[id] || s.isKey(f, v)
 }
 
-// bucket reports whether an expression truncates an instant within the period of the partition to the start of this
-// period, and so names the partition.
+// bucket reports whether an expression truncates an instant to the start of its period. If the instant lies within
+// the period of the row's partition, the expression names this partition.
 func (s *separation) bucket(f *frame, v any) bool {
 	n := object(v)
 	for n["type"] == "OPERATOR_CAST" && s.isType(n) {

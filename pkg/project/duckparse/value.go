@@ -25,8 +25,8 @@ type value struct {
 	columns  []project.Column
 	min, max int64 // hours
 	change   project.Change
-	// label is set if the value is not a date but the name of a year, a month or a week, such as 2025-01. label then
-	// names this unit.
+	// label is year, month or week if the value is not a date, but the name of such a period: 2025-01 has the label
+	// month.
 	label string
 	// count is the variable of the project, such as var_days, that says how many days the offset has. min and max are
 	// then an arbitrary, great number.

@@ -41,7 +41,7 @@ func startedAt(pid int) uint64 {
 
 // killEscaped kills and reaps the descendants of a command that are outside its process group. These are adopted
 // processes that have the tag of the command in their environment, processes in the session of such a process, and
-// processes that no other running command can have started. Call it after the command has exited, but before the
+// processes that only this one of the running commands can have started. Call it after the command has exited, but before the
 // command is reaped. killEscaped returns the number of processes that did not die.
 func (p *process) killEscaped(others func(started uint64) bool) (left int) {
 	own, err := unix.Getsid(0)
@@ -84,9 +84,10 @@ func (p *process) escaped(c child, own int, sessions map[int]bool, others func(s
 		return true
 	}
 	// The process has left the worker's session and has no tag. It is not a command, because commands stay in that
-	// session. Only a command that is older than the process can have started it: if no other running command is older,
-	// this one has.
-	return c.session != own && !others(c.started)
+	// session. Only a command that is older than the process can have started it: if this command is, and no other
+	// running command is, this one has. If the process is older than this command, it may be older than the worker. Such
+	// a process lives, but is reaped after its end.
+	return c.session != own && !others(c.started) && (c.zombie || c.started >= p.started)
 }
 
 // adopted lists the children of this process's main thread, which adopts orphans. It does not list the commands,

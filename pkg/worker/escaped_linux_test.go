@@ -3,6 +3,7 @@ package worker_test
 import (
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -66,4 +67,19 @@ func TestEscapedProcessesOfOtherTasksLive(t *testing.T) {
 	require.Equal(t, http.StatusOK, <-answer)
 	require.ErrorIs(t, syscall.Kill(w.pid("long.pid"), 0), syscall.ESRCH)
 	require.ErrorIs(t, syscall.Kill(w.pid("hidden.pid"), 0), syscall.ESRCH)
+}
+
+// A script may start a process and then replace itself by Servo, like the entry point of a container.
+func TestProcessesOlderThanTheCommandLive(t *testing.T) {
+	w := newFixture(t, nil, hello, ab)
+	script := `(env -i setsid sh -c 'echo $$ > pid; exec sleep 1000' &)` + waitForPID + "\nsleep 0.05" // start times have a resolution of 10 ms
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+	cmd.Dir = w.root
+	require.NoError(t, cmd.Run())
+	older := w.pid("pid")
+	w.run("a/b")
+	require.NoError(t, syscall.Kill(older, 0), "the command cannot have started it")
+	require.NoError(t, syscall.Kill(older, syscall.SIGKILL))
+	_, err := syscall.Wait4(older, nil, 0, nil)
+	require.NoError(t, err)
 }

@@ -1,17 +1,27 @@
 package project
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/servo-orchestration/servo/pkg/calendar"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // namedDimension is a dimension that the partitions of a schedule name, with its position in the file.
 type namedDimension struct {
 	name string
 	at   *yaml.Node
+	// clause selects values of the dimension. Its position is values. If status is set, the selection also has a status.
+	clause space.Clause
+	values *yaml.Node
+	status bool
 }
 
 // runPartitionsField is the field partitions in the field run of a schedule.
@@ -50,7 +60,7 @@ func (f yamlFile) runSelection(n *yaml.Node, s *schedule) {
 		return
 	}
 	for _, clause := range selection.Clauses {
-		s.dimensions = append(s.dimensions, namedDimension{clause.Dimension, n})
+		s.dimensions = append(s.dimensions, namedDimension{name: clause.Dimension, at: n, clause: clause, values: n, status: selection.Status != ""})
 	}
 	s.Run.Partitions = append(s.Run.Partitions, n.Value)
 }
@@ -61,7 +71,8 @@ func (f yamlFile) runPartitions(n *yaml.Node, s *schedule) {
 	var clauses []string
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		name := resolve(n.Content[i])
-		s.dimensions = append(s.dimensions, namedDimension{name.Value, name})
+		at := len(s.dimensions)
+		s.dimensions = append(s.dimensions, namedDimension{name: name.Value, at: name})
 		known[name.Value] = func(n *yaml.Node) {
 			texts := []string{n.Value}
 			if n.Kind == yaml.SequenceNode {
@@ -71,10 +82,12 @@ func (f yamlFile) runPartitions(n *yaml.Node, s *schedule) {
 				return
 			}
 			clause := name.Value + "=" + strings.Join(texts, ",")
-			if _, err := plan.ParseSelection(clause); err != nil || strings.Contains(clause, ";") {
+			selection, err := plan.ParseSelection(clause)
+			if err != nil || strings.Contains(clause, ";") {
 				f.fail(n, "write, for example, date: latest or date: 2025-01-01..2025-01-31", "partitions: invalid selection %s", quoteShort(clause))
 				return
 			}
+			s.dimensions[at].clause, s.dimensions[at].values = selection.Clauses[0], n
 			clauses = append(clauses, clause)
 		}
 	}
@@ -109,6 +122,44 @@ func (s *schedule) checkDimensions(known map[string]bool) {
 			s.file.fail(d.at, "", "no selected asset has the dimension %s", quoteShort(d.name))
 		}
 	}
+}
+
+// checkValues reports selected values that the dimensions of the selected assets can never have, so that every tick
+// would be refused.
+func (s *schedule) checkValues(assets []*plan.Asset, named map[ids.AssetKey]bool) {
+	for _, d := range s.dimensions {
+		if err := d.check(assets, named); err != nil {
+			s.file.fail(d.values, "", "partitions: %s", err)
+		}
+	}
+}
+
+// check returns an error if the assets cannot have the selected values. An asset that the schedule names must declare
+// all of them. If the selection has a status, it may select undeclared values.
+func (d *namedDimension) check(assets []*plan.Asset, named map[ids.AssetKey]bool) (undeclared error) {
+	declared := false
+	for _, a := range assets {
+		dimension := a.Partitions.Dimension(d.name)
+		if d.name == "" {
+			dimension = a.Partitions.Time()
+		}
+		if dimension == nil {
+			continue
+		}
+		err := dimension.CheckClause(d.clause, calendar.Zone)
+		switch mine := fmt.Errorf("asset %s: %w", a.Key, err); {
+		case err == nil:
+			declared = true
+		case !errors.As(err, new(*space.UndeclaredError)), named[a.Key] && !d.status:
+			return mine
+		default:
+			undeclared = cmp.Or(undeclared, mine)
+		}
+	}
+	if declared || d.status {
+		return nil
+	}
+	return undeclared
 }
 
 // lacksPartitions reports that the schedule selects a partitioned asset but no partitions.

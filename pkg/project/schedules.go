@@ -13,6 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/calendar"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/selector"
 )
@@ -416,6 +417,8 @@ func (l *loader) checkSelections() {
 	for i := range l.schedules {
 		s := &l.schedules[i]
 		dimensions, before := map[string]bool{}, len(l.problems)
+		var partitioned []*plan.Asset
+		named := map[ids.AssetKey]bool{}
 		var lacking *plan.Asset // the first selected asset with partitions
 		var at *yaml.Node
 		for j, text := range s.Run.Assets {
@@ -430,6 +433,13 @@ func (l *loader) checkSelections() {
 				}
 				continue
 			}
+			roots := found.Named
+			if s.Run.Only != "" {
+				roots = found.Roots
+			}
+			for _, key := range roots {
+				named[key] = true
+			}
 			for k := range l.project.Assets {
 				a := &l.project.Assets[k]
 				if a.Partitions == nil || !slices.Contains(found.Keys, a.Key) {
@@ -438,6 +448,7 @@ func (l *loader) checkSelections() {
 				if lacking == nil {
 					lacking, at = a, s.selections[j]
 				}
+				partitioned = append(partitioned, a)
 				for d := range a.Partitions.Dimensions {
 					dimensions[a.Partitions.Dimensions[d].Name] = true
 				}
@@ -447,7 +458,9 @@ func (l *loader) checkSelections() {
 		case lacking != nil && s.fields["partitions"] == nil && s.Run.Only == "":
 			s.lacksPartitions(lacking, at)
 		case complete && len(l.problems) == before:
-			s.checkDimensions(dimensions)
+			if s.checkDimensions(dimensions); len(l.problems) == before {
+				s.checkValues(partitioned, named)
+			}
 		}
 	}
 }

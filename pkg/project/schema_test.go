@@ -246,7 +246,7 @@ var beyond = regexp.MustCompile(`also the name of a database|which the base does
 	`could be published|are published as|chooses no asset|names no (asset|place)|is about a folder|describes files in a folder|of publish overlap|this folder has other files|which is read by Servo|whose files queries read|select: |invalid path|invalid name|` +
 	`sla is empty|deadline needs either|belong to by|needs a time dimension|no period that ends|no channel has the name|two alert rules|is listed twice|is both|is not a URL|is not encrypted|link-local|has a password|has a fragment|belong together|without encryption|` +
 	`is not a host|is not a mail address|is not in the folder|is read by Servo|secret reference|select chooses assets|no asset (matches|has)|channel .* has no kind|` +
-	`cron: |has almost no effect|has no effect|never ticks|matches no asset|no selected asset|is not after the start|is not a date or a time|partitions: invalid selection|years 1970 to 2199`)
+	`cron: |has almost no effect|has no effect|never ticks|matches no asset|no selected asset|partitions: asset|is not after the start|is not a date or a time|partitions: invalid selection|years 1970 to 2199`)
 
 func TestSchemaRejectsBrokenFiles(t *testing.T) {
 	s := compile(t)

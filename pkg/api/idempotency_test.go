@@ -144,6 +144,10 @@ func TestLogIsReadAndFollowed(t *testing.T) {
 	require.Contains(t, part.GetText(), "one\n")
 
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	for !part.GetComplete() { // the log can be read at any time, even between the end of the execution and its report
+		part, err = c.logs.ReadLog(t.Context(), &servov1.ReadLogRequest{RunId: started.GetRunId(), TaskKey: "raw/a"})
+		require.NoError(t, err)
+	}
 	for stream.Receive() {
 		require.Equal(t, next, stream.Msg().GetOffset())
 		text += stream.Msg().GetText()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 	"unicode/utf8"
 
 	"connectrpc.com/connect"
@@ -39,11 +40,35 @@ type attemptLog struct {
 	complete bool
 }
 
-// readLog returns the log of an attempt so far.
+// endingWait limits how long a read waits for the report of an attempt whose execution has just ended.
+const endingWait = 500 * time.Millisecond
+
+// readLog returns the log of an attempt so far. When an execution ends, its log leaves the memory of the worker a moment
+// before its report is published. A read in this moment waits for the report.
 func (s *server) readLog(ctx context.Context, runID, taskKey string, attempt int32) (*attemptLog, error) {
+	waiting, cancel := context.WithTimeout(ctx, endingWait)
+	defer cancel()
+	for {
+		before, err := s.Engine.Current(ctx)
+		if err != nil {
+			return nil, err
+		}
+		log, ending, err := s.logNow(ctx, runID, taskKey, attempt)
+		if !ending {
+			return log, err
+		}
+		if _, late := s.Engine.Await(waiting, before.Revision); late != nil {
+			return log, err
+		}
+	}
+}
+
+// logNow returns the log of an attempt so far. If the log does not exist yet, ending reports whether this process may
+// just have finished the attempt.
+func (s *server) logNow(ctx context.Context, runID, taskKey string, attempt int32) (log *attemptLog, ending bool, err error) {
 	rows, task, err := s.findTask(ctx, runID, taskKey)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	row, err := engine.FindAttempt(rows, task, attempt)
 	// as_of determines only which attempt is meant. The newest rows of this attempt are read.
@@ -51,18 +76,19 @@ func (s *server) readLog(ctx context.Context, runID, taskKey string, attempt int
 		rows, task, row, err = s.newestAttempt(ctx, row)
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if s.Logs != nil && row.State != state.AttemptClosed {
+	open := s.Logs != nil && row.State != state.AttemptClosed
+	if open {
 		if text, found := s.Logs.ReadLog(row.AttemptID); found {
-			return &attemptLog{row: row, text: text}, nil
+			return &attemptLog{row: row, text: text}, false, nil
 		}
 	}
-	log, err := engine.ReadLog(ctx, s.Engine.Store(), rows, task, row.Attempt)
+	stored, err := engine.ReadLog(ctx, s.Engine.Store(), rows, task, row.Attempt)
 	if err != nil {
-		return nil, err
+		return nil, open && errors.Is(err, engine.ErrNotFound), err
 	}
-	return &attemptLog{row, log.Text, row.State == state.AttemptClosed}, nil
+	return &attemptLog{row, stored.Text, row.State == state.AttemptClosed}, false, nil
 }
 
 // newestAttempt returns the newest rows of an attempt and its task, and a state that contains them.

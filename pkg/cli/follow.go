@@ -135,8 +135,8 @@ func (r *runner) stopped(ctx context.Context) bool {
 }
 
 // awaitOthers waits for runs of other commands that this process executes and would otherwise
-// interrupt. It leaves runs that schedules start meanwhile to the next process, because a schedule may start runs
-// forever. The user can stop waiting without losing anything.
+// interrupt. It does not wait for runs that schedules start during the wait, because a schedule may start runs
+// forever: the next process continues them. The user can stop waiting without losing anything.
 func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 	r.mu.Lock()
 	r.awaitingOthers = true
@@ -225,8 +225,8 @@ func (r *runner) begin(ctx context.Context, s *session) error {
 	return err
 }
 
-// At the first signal, onSignal requests the cancellation of the run. At the second signal, or if the operating
-// system asks the process to end, it calls leave, which ends the command without waiting for the run.
+// onSignal requests the cancellation of the run at the first Ctrl-C. At the second Ctrl-C, at SIGTERM, or if no run
+// can be cancelled, it calls leave, which ends the command without waiting for the run.
 func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, sig os.Signal, n int) {
 	r.mu.Lock()
 	s, runID := r.session, r.handle.RunID
@@ -241,7 +241,7 @@ func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, si
 	r.cancelling.Go(func() {
 		err := s.Cancel(ctx, runID, "interrupted by "+r.options.Actor, false)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrEnded) || s.gone(ctx) {
-			return // if the owner is gone, the ledger already has the request, or the next session repeats it
+			return // if the owner is gone, the ledger has the request, or the next session repeats it
 		}
 		r.a.note("servo: %v", err)
 	})
@@ -264,7 +264,7 @@ const (
 	terminalTick = 150 * time.Millisecond
 	plainTick    = time.Second
 	minLook      = 100 * time.Millisecond
-	// lookShare limits the time that showing a large run takes to one tenth of the elapsed time.
+	// lookShare: showing a large run may take at most about one tenth of the elapsed time.
 	lookShare = 10
 )
 

@@ -62,7 +62,8 @@ func (a *app) forgetCommand() *cobra.Command {
 type forgetResult struct {
 	DryRun bool                    `json:"dry_run"`
 	Assets []engine.ForgottenAsset `json:"assets"`
-	// DeletedFrom is the earliest time at which the collector deletes the outputs. Nil: never, because of keep: all.
+	// DeletedFrom is the earliest time at which the collector deletes the outputs. Nil: they are never deleted, because
+	// the project sets keep: all.
 	DeletedFrom *time.Time `json:"deleted_from"`
 }
 

@@ -66,8 +66,8 @@ func (a *app) gcCommand() *cobra.Command {
 	return cmd
 }
 
-// knownAssets returns an error for an asset that the project does not declare and that has no outputs. A file with
-// problems may declare any asset.
+// knownAssets returns an error if an asset is unknown: the project does not declare it, and it has no outputs. If
+// files of the project have problems, every asset counts as known, because these files may declare it.
 func knownAssets(ctx context.Context, parts *embedded.Workspace, r *project.Retention, assets []ids.AssetKey) error {
 	for _, key := range assets {
 		if slices.Contains(r.Assets(), key.String()) || len(r.Problems) > 0 {

@@ -13,8 +13,7 @@ import (
 // maxHistory is the greatest number of statements in the history of the query shell.
 const maxHistory = 1000
 
-// history holds the statements of the query shell, one per line, oldest first. It implements
-// the History of a terminal.
+// history holds the statements of the query shell as lines, oldest first. It implements the History of a terminal.
 type history struct {
 	path  string
 	lines []string
@@ -59,7 +58,7 @@ func readHistory(path string) ([]string, error) {
 	return slices.Clone(lines[max(0, len(lines)-maxHistory):]), nil
 }
 
-// Add implements [term.History]. It does nothing: append adds statements, which may have several lines.
+// Add implements [term.History]. It does nothing: the terminal would add each line, but append adds whole statements.
 func (h *history) Add(string) {}
 
 // Len implements [term.History].

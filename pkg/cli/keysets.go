@@ -22,8 +22,8 @@ import (
 // keyFlags are the flags that, together with the arguments, name the keys of a command.
 type keyFlags struct {
 	file string
-	// remove: the command removes the keys instead of adding them. unknown: the command accepts a key set that no asset
-	// names yet.
+	// If remove is true, the command removes the keys instead of adding them. If unknown is true, the command accepts a
+	// key set that no asset names and that has no keys yet.
 	remove, unknown bool
 }
 

@@ -135,8 +135,8 @@ var limitColumns = []column[view.LimitInfo]{
 	{Name: "in_use", Value: func(l view.LimitInfo) any { return l.InUse }, Text: func(l view.LimitInfo) any { return number(view.Grouped(int64(l.InUse))) }},
 }
 
-// changeLimits changes limits by an explicit command. It warns if a project will restore its
-// own limits.
+// changeLimits changes limits for an explicit command. It warns if the next run of the folder's project restores the
+// limits in servo.yaml.
 func (a *app) changeLimits(ctx context.Context, change func(context.Context, *session) error) error {
 	p, err := a.settings()
 	if err != nil {
@@ -192,8 +192,8 @@ func projectOf(dir string) (string, error) {
 	}
 }
 
-// limits applies the limits of a project to the state folder inside the project's own folder.
-// For any other state folder it only warns of limits that differ.
+// limits applies the limits of a project if the state folder is inside the project's folder. For any other state
+// folder, it only warns of limits that differ.
 func (a *app) limits(ctx context.Context, s *session, p *project.Project) error {
 	root, err := filepath.EvalSymlinks(p.Root)
 	if err != nil {

@@ -26,7 +26,7 @@ type mergeReport struct {
 	Assets []mergedAsset `json:"assets"`
 }
 
-// mergedAsset counts what was merged of one asset.
+// mergedAsset counts the outputs of one asset that were merged, and the merged files.
 type mergedAsset struct {
 	Asset string `json:"asset"`
 	worker.Merges
@@ -61,7 +61,7 @@ func (a *app) mergeCommand() *cobra.Command {
 	}
 }
 
-// merge merges small outputs of the named assets, or of all.
+// merge merges small outputs of the named assets or, if none is named, of all assets.
 func (a *app) merge(ctx context.Context, p *project.Project, named []ids.AssetKey) (err error) {
 	var chosen []*plan.Asset
 	var keys []string

@@ -50,9 +50,9 @@ func partitionNamed(text string, assets []plan.Asset) (*plan.Asset, ids.Partitio
 	return asset, partition, nil
 }
 
-// explainPartition explains a partition of an asset. It returns false if the text names no partition. It also returns
-// false if the newest task of the partition explains more, because the run of the task is live or the task did not
-// succeed. In this case, task is the key of that task.
+// explainPartition explains a partition of an asset. It sets done to false in two cases: if the text names no
+// partition, or if the newest task of the partition explains more, because the run of the task is live or the task
+// did not succeed. In the second case, task is the key of that task.
 func (a *app) explainPartition(ctx context.Context, v published, text string) (done bool, task string, err error) {
 	if !strings.Contains(text, "/") {
 		return false, text, nil
@@ -113,7 +113,8 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 	})
 }
 
-// selecting returns a function that reports whether the runs of a schedule or a request include an asset.
+// selecting returns a function that reports whether runs with a given specification, of a schedule or a request,
+// include the asset.
 func selecting(assets []plan.Asset, asset ids.AssetKey) func(*event.RunSpec) bool {
 	catalog := selector.NewCatalog(assets)
 	return func(spec *event.RunSpec) bool {

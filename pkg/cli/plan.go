@@ -24,8 +24,8 @@ import (
 type planReport struct {
 	Environment string `json:"environment,omitempty"`
 	Workspace   string `json:"workspace"`
-	// Release identifies the compiled project. Against identifies the deployed release that Release is compared
-	// with; "": no release is deployed.
+	// Release is the hash of the compiled project. Against is the hash of the deployed release that the project is
+	// compared with; "": no release is deployed.
 	Release string `json:"release"`
 	Against string `json:"against,omitempty"`
 	// Changes are the assets that differ.
@@ -37,10 +37,10 @@ type planReport struct {
 	// FilesDiffer means that the archives of the project's files differ.
 	FilesDiffer bool `json:"files_differ,omitempty"`
 	// Stale are the partitions that the deployment makes stale. Run are the partitions that `servo run --stale` would
-	// then materialize: the missing and the stale partitions, and the partitions that read them.
+	// materialize after the deployment: the missing and the stale partitions, and the partitions that read them.
 	Stale []plannedPartitions `json:"stale,omitempty"`
 	Run   []plannedPartitions `json:"run,omitempty"`
-	// Estimate predicts the run of these partitions; nil if nothing would run.
+	// Estimate predicts the run of the partitions in Run; nil: there are none, or the run cannot be planned.
 	Estimate *planEstimate `json:"estimate,omitempty"`
 	// Facts are sentences that a person should read before the deployment.
 	Facts []string `json:"facts,omitempty"`

@@ -31,7 +31,8 @@ func withoutPast(e *estimate.Estimate) (unknown []string) {
 }
 
 // addEstimate plans the run of the partitions in toRun with the new definitions, and estimates its duration. If the
-// run cannot be planned, the report says so. This is not an error, because the release can still be deployed.
+// run cannot be planned, addEstimate adds the reason to the report and returns no error, because the release can
+// still be deployed.
 func (a *app) addEstimate(ctx context.Context, r *planReport, c *candidate, snap *snapshot.Snapshot, toRun map[ids.AssetKey][]string) error {
 	if len(r.Run) == 0 {
 		return nil

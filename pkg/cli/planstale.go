@@ -55,7 +55,7 @@ func (r *planReport) addStaleness(
 		}
 		keys, needy, err := becomeStale(before, after, key)
 		if tooMany := new(space.TooManyError); errors.As(err, &tooMany) {
-			continue // the loop over Unlisted below reports the asset
+			continue // the loop over after.Unlisted below reports the asset
 		}
 		if err != nil {
 			return nil, err
@@ -83,8 +83,8 @@ func (r *planReport) addStaleness(
 	return toRun, nil
 }
 
-// becomeStale returns the partitions of an asset that become stale only through the new definitions. needed contains
-// the partitions that are already stale or missing under the old definitions.
+// becomeStale returns the keys of the partitions of an asset that are stale under the new definitions, but not under
+// the old ones. needed contains the partitions that are already stale or missing under the old definitions.
 func becomeStale(before, after *staleness.Evaluation, asset ids.AssetKey) (keys []string, needed map[string]bool, err error) {
 	was, err := before.Partitions(asset)
 	if err != nil {

@@ -84,8 +84,8 @@ func columnsOf(assets []plan.Asset) map[string][]space.Column {
 	return columns
 }
 
-// publishing returns the assets that the deployed release publishes from a state folder, and the places where it
-// publishes them.
+// publishing returns a function. For a state of the folder, the function returns the assets that the deployed release
+// publishes, and the places where it publishes them.
 func (a *app) publishing(p *project.Project, dir string) embedded.Publishing {
 	var cache releaseCache
 	return func(ctx context.Context, w *embedded.Workspace, snap *snapshot.Snapshot) ([]publisher.Place, []publisher.Asset, error) {
@@ -127,7 +127,7 @@ func (a *app) places(p *project.Project, dir string, named *release.Places, sha 
 		catalog.Owner = a.ownerOf(p, dir, filepath.Dir(catalog.File), publisher.KindPublish)
 		catalog.Write = func(ctx context.Context, assets []publisher.Asset, revision int64, now event.Time) error {
 			checked := filecheck.Open(filepath.Join(dir, checkedFile))
-			defer func() { _ = checked.Save() }() // the record is only a cache: an error does not matter
+			defer func() { _ = checked.Save() }() // an error does not matter, because the file is only a cache
 			_, err := query.Export(ctx, query.Catalog{
 				Outputs: dir, Assets: exportedAs(assets, columns), Checked: checked, Revision: revision, At: now.Time(), Empty: true,
 			}, catalog.File)
@@ -168,8 +168,8 @@ func (a *app) warnUnpublished(dir string, d ids.Domain) {
 	}
 }
 
-// publishedPlaces returns the published places of a domain. It warns if their record is damaged. A place of another
-// checkout of the project has its absolute path as its name.
+// publishedPlaces returns the published places of a domain. It warns if their record is damaged. If a place belongs
+// to another checkout of the project, its name is its absolute path.
 func (a *app) publishedPlaces(dir string, d ids.Domain) ([]publisher.Status, error) {
 	places, err := publisher.ReadStatus(dir, d.String())
 	if damaged := new(publisher.DamagedError); errors.As(err, &damaged) {

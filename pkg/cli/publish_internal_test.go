@@ -95,7 +95,7 @@ func TestPublishedPlacesAreNeverHalfWritten(t *testing.T) {
 	for i := days; i < commits; i++ {
 		commit(i)
 		update(0)
-		if i%40 == 0 { // this caller skips revisions, as a busy process does
+		if i%40 == 0 { // update the catalog only after some commits, as a busy process does
 			update(1)
 		}
 	}
@@ -107,7 +107,7 @@ func TestPublishedPlacesAreNeverHalfWritten(t *testing.T) {
 	require.Greater(t, reads[2], commits)
 }
 
-// readOnce opens a session as another program does, and compares the counts of rows and days.
+// readOnce opens its own DuckDB session, as another program would, and checks the numbers of rows, days and versions.
 func readOnce(dir string, reader int, query string, rows, days int) (err error) {
 	name := "?threads=1"
 	if reader == 1 {

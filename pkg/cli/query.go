@@ -79,7 +79,7 @@ type querySession struct {
 	*query.DB
 
 	places  *placer
-	links   string           // the folder of links; "": none
+	links   string           // the folder of links to files; "": no such folder
 	checked *filecheck.Cache // nil: none
 }
 
@@ -90,7 +90,7 @@ func (s *querySession) Close() error {
 		err = s.DB.Close()
 	}
 	if s.checked != nil {
-		_ = s.checked.Save() // fails in a read-only folder: there, every query verifies the files
+		_ = s.checked.Save() // fails in a read-only folder, where every query verifies the files again
 	}
 	if s.links != "" {
 		_ = os.RemoveAll(s.links)
@@ -99,7 +99,7 @@ func (s *querySession) Close() error {
 }
 
 // openQuery opens a session over the revision of the manifest m. If m is nil, no revision has been published. sql
-// contains all statements of the session; "": they are not known yet.
+// contains all statements of the session; "": the statements are not known yet, as in a shell.
 func (a *app) openQuery(
 	ctx context.Context, p *project.Project, parts *embedded.Workspace, m *manifest.Manifest, sql string, o query.Options,
 ) (_ *querySession, err error) {
@@ -175,7 +175,7 @@ func (a *app) declaredBy(
 func (a *app) answer(ctx context.Context, db *query.DB, sql string) error {
 	statements := query.Statements(sql)
 	if len(statements) == 0 {
-		statements = []string{sql} // DuckDB rejects the text and says why
+		statements = []string{sql} // pass on the text: DuckDB rejects it and says why
 	}
 	for _, statement := range statements {
 		rows, err := db.Query(ctx, statement)
@@ -192,7 +192,8 @@ func (a *app) answer(ctx context.Context, db *query.DB, sql string) error {
 	return nil
 }
 
-// missing explains why an asset has no table, because DuckDB's error only mentions schemas and tables.
+// missing replaces DuckDB's error about a missing table of an asset, which only mentions schemas and tables, by an
+// error that explains why the asset has no table.
 func (a *app) missing(ctx context.Context, db *query.DB, sql string, err error) error {
 	if !strings.Contains(err.Error(), "does not exist") {
 		return err

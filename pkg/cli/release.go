@@ -24,12 +24,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/source"
 )
 
-// candidate is the compiled project, compared with a release.
+// candidate is the compiled project, with its differences from a stored release.
 type candidate struct {
 	*release.Compiled
 	// project is the compiled project. Its assets have the fingerprints of the release.
 	project *project.Project
-	// archive holds the project's files, if the environment deploys explicitly.
+	// archive holds the project's files, or only their hashes; nil if the environment does not deploy explicitly.
 	archive *source.Archive
 	// against is the hash of the release that the project is compared with, or "". summary describes that release.
 	// before is the code of that release, with syntax trees that the parser of this build has produced.
@@ -43,7 +43,7 @@ type candidate struct {
 func explicit(p *project.Project) bool { return p.Environment.Deploy == project.DeployExplicit }
 
 // compile compiles a project, and compares it with a stored release unless against is empty. If the environment
-// deploys explicitly, the candidate has an archive. The archive contains the files if pack is set, and otherwise only
+// deploys explicitly, the candidate has an archive. If pack is true, the archive contains the files, otherwise only
 // their hashes.
 func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project, against string, pack bool) (*candidate, error) {
 	if p.Publish != nil && inCloud(a.stateOf(p)) {
@@ -103,8 +103,8 @@ func inArchive(assets []plan.Asset, archive *source.Archive) error {
 }
 
 // foreign returns an error if the deployed release belongs to another project, because a deployment would replace all
-// assets of that project. A release belongs to another project if its project has another name, and no asset in
-// common with the candidate.
+// assets of that project. A release belongs to another project if the project's name differs, and the release has no
+// asset in common with the candidate.
 func (c *candidate) foreign() error {
 	if c.summary == nil || c.summary.Project == c.project.Name || len(c.before.Assets) == 0 {
 		return nil
@@ -118,7 +118,7 @@ func (c *candidate) foreign() error {
 		"choose another state with --state, or replace the project with `servo deploy --force`", c.project.Name, c.summary.Project, release.Short(c.against))
 }
 
-// carry copies the fingerprints of the release to the project's assets.
+// carry copies the fingerprints of the compiled assets to the project's assets.
 func (c *candidate) carry() {
 	with := *c.project
 	with.Assets = slices.Clone(with.Assets)
@@ -252,8 +252,7 @@ func (a *app) deployLocal(
 	}
 }
 
-// warnOfEmptyRules warns of alert rules that the release leaves out, because the assets that they select are in files
-// with problems.
+// warnOfEmptyRules warns of alert rules that the release omits: they select only assets in files with problems.
 func (a *app) warnOfEmptyRules(c *candidate) {
 	for i := range c.project.Alerts {
 		r := &c.project.Alerts[i]
@@ -267,7 +266,7 @@ func (a *app) warnOfEmptyRules(c *candidate) {
 type deployment struct {
 	sha     string
 	release *release.Release
-	// project has the settings of the folder and the assets of the release.
+	// project consists of the settings of the folder and, for example, the assets and variables of the release.
 	project *project.Project
 }
 
@@ -298,8 +297,9 @@ func errNotDeployed(p *project.Project) error {
 		environmentName(p.Environment.Name), envFlag(p.Environment.Name))
 }
 
-// executableDeployment reads a release of an environment with explicit deployments. Workers can execute the release
-// without the files of this machine. If it has no archive of the project's files, the result is an error.
+// executableDeployment reads a release of an environment with explicit deployments. It returns an error if the
+// release has no archive of the project's files, because workers could execute it only with the files of this
+// machine.
 func executableDeployment(ctx context.Context, store blob.Store, settings *project.Project, sha string) (*deployment, error) {
 	if sha == "" {
 		return nil, errNotDeployed(settings)

@@ -90,8 +90,8 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	return nil
 }
 
-// skippedForQuality warns of tasks that were skipped because they require inputs that are not degraded. Such tasks do
-// not make the run fail.
+// skippedForQuality warns of tasks that were skipped because an input is degraded and the task does not allow this.
+// Such tasks do not make the run fail.
 func (a *app) skippedForQuality(s *state.State, runID string) {
 	n, first := 0, ""
 	s.TasksOf(runID, func(t *state.Task) bool {
@@ -148,8 +148,8 @@ func (r *runner) schemas(ctx context.Context, sess *session, snap *snapshot.Snap
 	r.a.warnings(found)
 }
 
-// unreadable warns of outputs that have no files, and of outputs without Parquet files whose rows other assets of the
-// project read.
+// unreadable warns of outputs that have no files. It also warns of outputs without Parquet files, if other assets of
+// the project read their rows.
 func (r *runner) unreadable(ctx context.Context, sess *session, snap *snapshot.Snapshot, run *state.Run) {
 	found, err := engine.UnreadableOutputs(ctx, sess.Store(), snap, run, r.assets)
 	if err != nil {
@@ -177,7 +177,7 @@ func (r *runner) declared(snap *snapshot.Snapshot) func(*state.Partition) bool {
 	}
 }
 
-// report writes the results of all runs once, as one document for programs.
+// report writes the results of all runs as one document, if the output is for programs. A second call writes nothing.
 func (r *runner) report() error {
 	if r.reported || r.a.table() {
 		return nil
@@ -199,7 +199,7 @@ func doneText(r *state.Run) string {
 	return view.Grouped(int64(view.Done(r))) + " of " + plural(int(r.TasksTotal), "task")
 }
 
-// stateWords describe tasks in a state.
+// stateWords contains the words that describe a task in each state.
 var stateWords = map[state.TaskState]string{
 	state.TaskSucceeded: "succeeded", state.TaskFailed: "failed", state.TaskSkipped: "skipped", state.TaskCancelled: "cancelled",
 	state.TaskRunning: "running", state.TaskDispatched: "in the queue", state.TaskRetryWait: "waiting for a retry",
@@ -217,8 +217,8 @@ func counts(r *state.Run) string {
 	return cmp.Or(strings.Join(parts, ", "), "no tasks")
 }
 
-// failures prints each error of a run once, with the tasks that failed with it and the command
-// that shows more.
+// failures prints each different error of a run once, with the first task that failed with it, the number of the
+// other ones, and the command that lists them.
 func (a *app) failures(s *state.State, runID string) {
 	const margin = "       "
 	found := view.Failures(s, runID)

@@ -65,7 +65,7 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// strict makes the commands that cobra adds reject unknown arguments, as all others do.
+// strict changes the commands that cobra adds, so that they reject unknown arguments like all other commands.
 func (a *app) strict(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -73,7 +73,7 @@ func (a *app) runCommand() *cobra.Command {
 			}
 			err = a.run(cmd.Context(), f, args)
 			if early := new(space.NotBegunError); f.at == "" && errors.As(err, &early) {
-				return fmt.Errorf("%w, or add --allow-future", err) // not with --at, which excludes --allow-future
+				return fmt.Errorf("%w, or add --allow-future", err) // --at and --allow-future exclude each other
 			}
 			return err
 		},
@@ -125,7 +125,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 		request.Roots, request.Plan.Select, request.Plan.Matched = chosen.Roots, chosen.Named, chosen.Matched
 		return chosen.Named, err
 	}
-	// If the settings have problems, usableProject reports all problems of the project.
+	// An error is ignored here, because usableProject reports all problems of the project.
 	if settings, err := project.LoadSettings(dir, a.projectOptions()); err == nil && explicit(settings) {
 		return a.runDeployed(ctx, settings, f, &request, choose)
 	}
@@ -310,7 +310,7 @@ func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 			return err
 		}
 		a.note("run %s: %s, handed to %s", a.style.bold(handle.RunID), plural(handle.Tasks, "task"), s.who())
-		a.warnings(append(handle.Warnings, handle.Incomplete...)) // no report of the run follows
+		a.warnings(append(handle.Warnings, handle.Incomplete...)) // this command prints no report of the run
 		return list(a, []column[engine.RunHandle]{
 			{Name: "run_id", Value: func(t engine.RunHandle) any { return t.RunID }},
 			{Name: "tasks", Value: func(t engine.RunHandle) any { return t.Tasks }},

@@ -231,9 +231,9 @@ func (d *ticksDocument) text(s *calendar.Schedule, id string) string {
 	return out.String()
 }
 
-// reasonsText returns the reasons of a tick. It omits the reasons in written, which were printed for an earlier tick:
-// both ticks of a repeated local time have the same reason. If more than three local times belong to one tick, it
-// returns the first three reasons and the number of the others.
+// reasonsText returns the reasons of a tick. It omits reasons that it has returned for an earlier tick, which the map
+// written contains: both ticks of a repeated local time have the same reason. If more than three local times belong
+// to one tick, it returns the first three reasons and the number of the others.
 func reasonsText(s *calendar.Schedule, id string, reasons []calendar.Reason, written map[string]bool) string {
 	const most = 3
 	var out strings.Builder

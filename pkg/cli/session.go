@@ -39,7 +39,7 @@ type session struct {
 	stack *embedded.Stack // nil: another process owns the folder
 	owner embedded.Owner
 	cloud bool // services in the cloud own the state
-	slow  bool // the user knows that the owner does not answer
+	slow  bool // the user was told that the owner does not answer
 	dir   string
 	close func() error
 }
@@ -156,7 +156,7 @@ func look(ctx context.Context, dir string, o embedded.Owner) condition {
 	}
 	u, err := url.Parse(o.URL)
 	if err != nil {
-		return ended // this is not the record of a process that serves
+		return ended // the record has no valid URL, so no process serves
 	}
 	d := net.Dialer{Timeout: dialWait}
 	conn, err := d.DialContext(ctx, "tcp", u.Host)
@@ -232,7 +232,7 @@ func (a *app) do(ctx context.Context, p *project.Project, f func(context.Context
 	return errors.Join(err, s.close())
 }
 
-// unconfirmed returns the error for a command whose owner ended before it answered.
+// unconfirmed returns the error of a command if the owner of the folder ended before it answered.
 func unconfirmed(err error) error {
 	if errors.Is(err, engine.ErrDurable) {
 		return fmt.Errorf("%w before it confirmed the command: the command is recorded, and takes effect when the next process owns the folder, such as `servo dev`", errOwnerGone)

@@ -30,7 +30,7 @@ type lineReader interface {
 // or at the end of the input.
 type shell struct {
 	lines lineReader
-	// interactive shells report an error and continue; others stop at the first one.
+	// interactive: after an error, the shell reports it and continues. Otherwise, the first error ends the shell.
 	interactive bool
 	execute     func(ctx context.Context, sql string) error
 	// command executes a line that begins with a dot, and reports whether to exit.

@@ -39,7 +39,7 @@ func taskTookText(t *state.Task, now event.Time) any {
 type runStatus struct {
 	*view.Status
 
-	// Owner is the id of the process that executes the run; 0: there is none.
+	// Owner is the id of the process that executes the run; 0: no process executes it.
 	Owner int `json:"owner_pid,omitempty"`
 	// Unpublished are the published places that do not show the newest outputs.
 	Unpublished []publisher.Status `json:"unpublished,omitempty"`
@@ -95,7 +95,7 @@ func (a *app) statusCommand() *cobra.Command {
 	}
 }
 
-// maxStatus is the maximum number of tasks of each kind that a status lists.
+// maxStatus is the maximum number of items in each list of a status.
 const maxStatus = 10
 
 func (a *app) statusText(st *runStatus, now event.Time) string {
@@ -301,7 +301,7 @@ func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, forc
 }
 
 // repeatCommand returns the command that repeats the failed tasks. No command repeats a run of checks. For such a
-// run, the result says what to do instead.
+// run, the result is a sentence that says what to do instead.
 func repeatCommand(f view.Repeat, runID string) string {
 	switch {
 	case f.OnlyChecks:

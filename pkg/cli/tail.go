@@ -17,8 +17,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The interval between reads of the state while the task prints nothing. It starts short and doubles up to a maximum.
-// Output arrives as a stream, independent of this interval.
+// While the task prints nothing, the state is read at intervals that start at firstLook and double up to folderLook
+// or cloudLook. Output arrives as a stream, independent of these intervals.
 const (
 	firstLook  = 50 * time.Millisecond
 	folderLook = time.Second
@@ -30,8 +30,8 @@ const (
 type tail struct {
 	a              *app
 	runID, taskKey string
-	// only is the number of the attempt to show, if the user has requested one. 0: show the newest attempt and all later
-	// ones.
+	// only is the number of the single attempt to show, which the user has requested. 0: show the newest attempt and all
+	// later ones.
 	only int32
 	// current returns the newest published state.
 	current func(context.Context) (*snapshot.Snapshot, error)
@@ -47,13 +47,13 @@ type tail struct {
 	shown    int32  // attempts up to this number were shown, or need not be shown
 	begun    bool   // an attempt to show has been found
 	streamed string // the id of the attempt that was streamed to its end
-	broken   string // the id of the attempt whose stream broke after its beginning was shown
-	partly   partly // the attempt whose stored parts were shown
+	broken   string // the id of the attempt whose stream broke after text was shown
+	partly   partly // what was shown of the stored log of a running attempt
 	said     string
 	look     time.Duration
 }
 
-// tailLogs follows the log of a task to the end of the task, or of one attempt.
+// tailLogs follows the log of a task until the task has ended. If attempt is not 0, it follows only this attempt.
 func (a *app) tailLogs(ctx context.Context, v published, task *state.Task, attempt int32) error {
 	t := &tail{
 		a: a, runID: task.RunID, taskKey: task.TaskKey, only: attempt, mostLook: folderLook,
@@ -82,8 +82,8 @@ func (a *app) tailLogs(ctx context.Context, v published, task *state.Task, attem
 // errNoOwner means that no process owns the state folder.
 var errNoOwner = errors.New("no process executes the run")
 
-// follow writes the output of the task until it has ended. It returns an error unless the task
-// succeeded.
+// follow writes the output of the task, or of the requested attempt, until it has ended. It returns an error if the
+// task or the attempt did not succeed.
 func (t *tail) follow(ctx context.Context) error {
 	t.look = firstLook
 	for {
@@ -93,7 +93,7 @@ func (t *tail) follow(ctx context.Context) error {
 		}
 		attempt := t.next(s)
 		if attempt != nil {
-			t.begun, t.shown = true, attempt.Attempt-1 // from now on, show every attempt
+			t.begun, t.shown = true, attempt.Attempt-1 // show this attempt and all later ones
 		}
 		switch {
 		case attempt != nil && attempt.State == state.AttemptClosed:
@@ -154,7 +154,8 @@ func (t *tail) next(s *state.State) *state.Attempt {
 	return found
 }
 
-// running writes the output of an attempt while a reachable process executes it.
+// running writes the output of a running attempt: as a stream from the process that executes it or, if that process
+// cannot be reached, from the stored parts of the log.
 func (t *tail) running(ctx context.Context, attempt *state.Attempt) error {
 	out := &sink{w: t.a.Stdout}
 	err := t.stream(ctx, attempt, out)
@@ -179,7 +180,7 @@ func (t *tail) running(ctx context.Context, attempt *state.Attempt) error {
 	return nil
 }
 
-// partly is the part of an attempt's log that was shown while another worker executed the attempt.
+// partly describes what was shown of an attempt's log while a worker that cannot be reached executed the attempt.
 type partly struct {
 	attemptID string
 	parts     engine.LogParts
@@ -190,7 +191,7 @@ type partly struct {
 // parts writes the part of an attempt's log that another worker has stored so far.
 func (t *tail) parts(ctx context.Context, attempt *state.Attempt) error {
 	if attempt.AttemptID == t.broken {
-		return nil // wait until the attempt is delivered again or ends: its beginning was already shown
+		return nil // the beginning of the log was already shown: wait until the attempt is delivered again or ends
 	}
 	p := &t.partly
 	if p.attemptID != attempt.AttemptID {
@@ -207,7 +208,8 @@ func (t *tail) parts(ctx context.Context, attempt *state.Attempt) error {
 	}
 	_, _ = p.text.Write(text) // writing to a hash cannot fail
 	p.length += len(text)
-	// After a shorter wait, the message could be wrong: the execution may have ended, or a redelivery may be imminent.
+	// The message appears only after the longest interval. Earlier, it could be wrong: the execution may have ended, or
+	// a redelivery may be imminent.
 	if p.length == 0 && t.look == t.mostLook {
 		t.say("waiting: another worker is executing attempt %d of %s, and has not stored any of its log so far", attempt.Attempt, t.taskKey)
 	}
@@ -215,7 +217,8 @@ func (t *tail) parts(ctx context.Context, attempt *state.Attempt) error {
 	return err //nolint:wrapcheck // the reader has gone
 }
 
-// rest returns the part of a stored log that was not shown.
+// rest returns the part of a stored log that was not shown yet. If the text that was shown is not the beginning of
+// this log, it returns the whole log.
 func (t *tail) rest(attempt *state.Attempt, log engine.Log) []byte {
 	p := &t.partly
 	if p.attemptID != attempt.AttemptID || p.length == 0 {
@@ -276,7 +279,7 @@ func (t *tail) say(format string, args ...any) {
 	}
 }
 
-// sink keeps the errors of a writer apart from the errors of its source.
+// sink remembers the error of a writer, so that it can be told apart from an error of the stream.
 type sink struct {
 	w       io.Writer
 	written bool

@@ -21,7 +21,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// tailed is a task whose log is followed. Each read of the state advances the task by one step.
+// tailed is a task whose log is followed. Each sleep between two reads of the state advances the task by one step.
 type tailed struct {
 	tail
 	out, err bytes.Buffer

@@ -21,7 +21,7 @@ type testRun struct {
 	problems project.Problems
 }
 
-// testFile is a file with tests that expect rows other than those that their queries return.
+// testFile is a test file in which the expected rows of some tests differ from the rows that their queries returned.
 type testFile struct {
 	path          string
 	mode          fs.FileMode
@@ -62,7 +62,7 @@ func (a *app) updateTests(ctx context.Context, p *project.Project, first testRun
 	return again, errors.Join(append(failed, err)...)
 }
 
-// rewrittenTests returns the files with tests whose expected rows differ, with their new text, by name.
+// rewrittenTests returns the test files to update, by name. Each contains its text before and after the update.
 func rewrittenTests(p *project.Project, results []testcase.Result) (map[string]*testFile, error) {
 	files := map[string]*testFile{}
 	failed := slices.DeleteFunc(slices.Clone(results), func(r testcase.Result) bool { return r.Actual == nil })
@@ -127,7 +127,7 @@ func (f *testFile) rejected(name string, run testRun, err error) error {
 	return nil
 }
 
-// keep replaces the results for a test file with the results for this file in another run.
+// keep replaces the results and problems of a test file in r by those of the same file in other.
 func (r *testRun) keep(file string, other testRun) {
 	r.results = slices.DeleteFunc(r.results, func(x testcase.Result) bool { return x.Test.At.File == file })
 	r.problems = slices.DeleteFunc(r.problems, func(x project.Problem) bool { return x.File == file })

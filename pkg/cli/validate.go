@@ -66,8 +66,8 @@ func (a *app) validateCommand() *cobra.Command {
 	}
 }
 
-// largeResources warns of assets that declare more memory than this machine has. The workers of named
-// queues may be larger.
+// largeResources warns of assets that declare more memory than this machine has. It omits assets with a worker queue
+// of their own, because the workers of the queue may have more memory.
 func largeResources(assets []plan.Asset, memory int64) (found []string) {
 	for i := range assets {
 		a := &assets[i]
@@ -79,11 +79,12 @@ func largeResources(assets []plan.Asset, memory int64) (found []string) {
 	return found
 }
 
-// startsEarly warns of assets with partitions that can never be materialized.
+// startsEarly warns of assets whose first partition can never be materialized, because an upstream asset starts
+// later.
 func (a *app) startsEarly(assets []plan.Asset) []string {
 	g, err := plan.NewGraph(assets)
 	if err != nil {
-		return nil // it was already reported as a problem
+		return nil // the error was already reported as a problem
 	}
 	found := plan.StartsEarly(g, plan.Calendar{Now: a.Clock.Now(), Zone: calendar.Zone})
 	return slices.Sorted(maps.Values(found))

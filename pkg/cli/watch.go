@@ -22,12 +22,13 @@ import (
 // volumes, where notifications of changes get lost.
 const (
 	watchEvery = time.Second
-	// watchShare limits the time that polling a large project takes to one fiftieth of the elapsed time.
+	// watchShare: polling a large project may take at most one fiftieth of the elapsed time.
 	watchShare = 50
 )
 
-// watch calls changed when files of the project have changed: servo.yaml, the files of assets and schedules, and the
-// files that more returns. At each poll, it calls check. If check returns an error, watch returns it.
+// watch calls the function changed when one of these files has changed: servo.yaml, the files of assets and
+// schedules, and the files that the function more names. Before each poll, it calls check. If check returns an error,
+// watch returns it.
 func (a *app) watch(ctx context.Context, root string, check func() error, more func() []string, changed func(context.Context) error) error {
 	last, named := fingerprint(root), more()
 	lastNamed := stamps(root, named)

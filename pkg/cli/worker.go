@@ -123,7 +123,7 @@ func (a *app) workerLogger(store, project string) *slog.Logger {
 	return service.NewLogger(a.redactor.Writer(a.Stderr), level, true, project).With(slog.String("service", "servo-worker"))
 }
 
-// workerStore returns the name of a worker's store and the signing keys. It also sets the
+// workerStore returns the name of a worker's store, and the signing keys. It also sets the
 // default of the scratch folder.
 func (a *app) workerStore(f *workerFlags) (name string, keys contract.Keyring, err error) {
 	switch name = f.store; {

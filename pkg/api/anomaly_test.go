@@ -10,8 +10,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A check keeps its name if a project changes its metric. After a change from distinct values to NULLs, the check
-// must not compare the new number of NULLs with the earlier numbers of distinct values.
+// A project can change the metric of a check without changing its name, for example from the number of distinct
+// values to the number of NULLs. The check must not compare the number of NULLs with earlier numbers of distinct
+// values.
 func TestAnomalyOfOtherMetricHasNoHistory(t *testing.T) {
 	watched := func(script, metric string) plan.Asset {
 		a := asset("raw/a", script)

@@ -53,7 +53,7 @@ func (s *server) GetAssetGraph(ctx context.Context, r *servov1.GetAssetGraphRequ
 	return into, nil
 }
 
-// judgedOf returns the assets of graph nodes, with the status of their partitions, by key.
+// judgedOf returns, by key, the assets of the graph's nodes, with the status of their partitions.
 func (s *server) judgedOf(
 	ctx context.Context, p *Project, snap *snapshot.Snapshot, nodes []view.GraphNode, assets map[string]*plan.Asset,
 ) (map[string]*servov1.Asset, error) {

@@ -58,8 +58,8 @@ func conditionsOf(method protoreflect.MethodDescriptor, user string, header http
 	return c, err
 }
 
-// fingerprintOf hashes a request. It does not hash what the request would change: a repeated request may find another
-// state, and must still be recognized as a repetition.
+// fingerprintOf hashes a request. The hash does not depend on the state: a repeated request may find another state,
+// and must still be recognized as a repetition.
 func fingerprintOf(method protoreflect.MethodDescriptor, request proto.Message) (string, error) {
 	canonical := proto.Clone(request).ProtoReflect()
 	for _, name := range []protoreflect.Name{"tenant_id", "workspace_id"} {

@@ -37,7 +37,7 @@ func (s *server) GetGantt(ctx context.Context, r *servov1.GetGanttRequest) (*ser
 func ganttOf(g *view.Gantt, into *servov1.Gantt) *servov1.Gantt {
 	into.From, into.To, into.CriticalPath, into.UnlimitedDuration = timestamp(g.From), timestamp(g.To), g.CriticalPath, durationpb.New(g.Unlimited)
 	into.CriticalDuration = durationpb.New(g.Critical)
-	into.RowsLeftOut, into.FoldedBy = int32(g.LeftOut), "task" //nolint:gosec // at most the tasks of a run
+	into.RowsLeftOut, into.FoldedBy = int32(g.LeftOut), "task" //nolint:gosec // at most the number of a run's tasks
 	if g.ByAsset {
 		into.FoldedBy = "asset"
 	}

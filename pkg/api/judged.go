@@ -100,9 +100,9 @@ func inputsAt(at *page, project *projectIndex) *inputs {
 	return &inputs{snap: at.snap, calendar: view.Calendar(at.snap.State, at.now), keys: at.snap.KeysStamp(), assets: project.assets}
 }
 
-// of identifies everything by which the statuses of an asset's partitions are evaluated: the rows of the asset and of
-// the assets that it reads, their periods that have begun or are expected, the keys of the key sets, and the failed
-// partitions of the asset. Moments with the same inputs have the same results.
+// of returns a text that identifies everything on which the statuses of an asset's partitions depend: the rows of the
+// asset and of the assets that it reads, which of their periods have begun or are expected, the keys of the key sets,
+// and the failed partitions of the asset. If the text is the same at two moments, the statuses are, too.
 func (in *inputs) of(asset *plan.Asset, failures []engine.Failure) string {
 	var b strings.Builder
 	fmt.Fprint(&b, in.keys)
@@ -191,8 +191,8 @@ func (j *judged) compute(ctx context.Context, at *page, p *Project, assets []*pl
 	return found, nil
 }
 
-// keep keeps a result. If the status has a problem, only the output is kept, because the cause may be temporary: the
-// callers have left, or the store did not answer.
+// keep keeps a result. If the status could not be evaluated, only the place of the output is kept, because the cause
+// may be temporary: the callers have left, or the store did not answer.
 func (j *judged) keep(key ids.AssetKey, one assetResult) {
 	if one.asset.GetStatusProblem() != "" {
 		one.asset = nil
@@ -252,8 +252,8 @@ func (j *judged) failedAt(ctx context.Context, at *page, p *Project, asset ids.A
 	return engine.FailedOf(failures[asset.String()], asset), err
 }
 
-// summary returns the summary of partitions that a request asks for. The inputs of the asset at the revision are
-// identified by of, a result of [inputs.of].
+// summary returns the summary of partitions that a request asks for. The parameter of is the result of [inputs.of]
+// for the asset at the revision.
 func (j *judged) summary(
 	ctx context.Context, r *servov1.GetPartitionSummaryRequest, revision int64, of string,
 	count func(context.Context) (*servov1.PartitionSummary, error),

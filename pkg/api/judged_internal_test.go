@@ -27,7 +27,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// These are the fingerprints of the code of all assets, now and earlier.
+// Every asset has the fingerprint newCode now, and had the fingerprint oldCode earlier.
 const newCode, oldCode = "00000000000000a1", "00000000000000a0"
 
 // changing is a server with a project, and makes random changes.
@@ -175,8 +175,8 @@ func (c *changing) show(s *server) (assets []*servov1.Asset, summaries []*servov
 	return assets, summaries
 }
 
-// Results of an earlier moment are reused if their inputs are the same. This test fails if a server shows other results
-// than a server that starts now, and also if nothing is reused.
+// Results of an earlier moment are reused if their inputs are the same. This test fails if a server shows other
+// results than a newly started server, and also if nothing is reused.
 func TestReusedResultsEqualComputedOnes(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -30,7 +30,7 @@ type Logs interface {
 // Sizes of the parts of a log, in bytes.
 const (
 	defaultLogPart = 64 << 10
-	minLogPart     = utf8.UTFMax // a part has room for the longest character
+	minLogPart     = utf8.UTFMax // enough for the longest character
 )
 
 // attemptLog is the log of an attempt. While the attempt runs, text is the beginning of the log.

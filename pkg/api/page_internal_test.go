@@ -20,7 +20,7 @@ import (
 func TestPagesForgetListings(t *testing.T) {
 	start := time.Date(2025, 1, 15, 0, 0, 0, 0, time.UTC)
 	p, revision := newPages(nil, nil), int64(0)
-	current := func(context.Context) (*snapshot.Snapshot, error) { //nolint:unparam // open calls functions that can fail
+	current := func(context.Context) (*snapshot.Snapshot, error) { //nolint:unparam // open requires an error
 		return &snapshot.Snapshot{Revision: revision}, nil
 	}
 	listing := func(now time.Time) string {
@@ -57,8 +57,8 @@ func TestPagesForgetListings(t *testing.T) {
 	require.ErrorIs(t, opened.failed(context.Canceled), context.Canceled)
 }
 
-// A revision that the server does not hold is read from the store, unless it was collected or its number has been used
-// again.
+// A revision that the server does not hold in memory is read from the store. This fails if the revision was
+// collected, or if a rebuild has used its number again.
 func TestPagesReadKeptRevisions(t *testing.T) {
 	now := time.Date(2025, 1, 15, 0, 0, 0, 0, time.UTC)
 	key, stored := []byte("key"), map[int64]*snapshot.Snapshot{}
@@ -94,7 +94,7 @@ func TestPagesReadKeptRevisions(t *testing.T) {
 		read++
 		return at(ctx, revision)
 	}
-	for range 3 { // clients that read the last page of one listing
+	for range 3 { // three clients read the last page of one listing
 		_, err := p.open(t.Context(), &servov1.ListRunsRequest{PageToken: tokens[3]}, defaultPage, now, newest)
 		require.NoError(t, err)
 	}

@@ -109,8 +109,8 @@ func partitionOf(p *view.Partition, status string) *servov1.Partition {
 	return one
 }
 
-// defaultBuckets is the number of buckets if the request does not set one. The web page's list of assets draws this
-// number.
+// defaultBuckets is the number of buckets if the request does not set one. The web page draws this number of buckets
+// for each asset in a list.
 const defaultBuckets = 60
 
 // GetPartitionSummary implements the call.
@@ -137,7 +137,7 @@ func (s *server) summary(
 	})
 }
 
-// summarize counts the partitions of an asset in buckets.
+// summarize divides the partitions of an asset into buckets and counts them by status in each bucket.
 func summarize(
 	ctx context.Context, p *Project, snap *snapshot.Snapshot, asset *plan.Asset, failed engine.Failed, r *servov1.GetPartitionSummaryRequest,
 	now time.Time,
@@ -187,8 +187,8 @@ func summarize(
 	return sum, nil
 }
 
-// dimensionOf returns the index of the dimension whose values the buckets divide, or -1 for an asset without
-// partitions.
+// dimensionOf returns the index of the dimension by whose values partitions are put into buckets, or -1 for an asset
+// without partitions.
 func dimensionOf(asset *plan.Asset, name string) (int, error) {
 	if asset.Partitions == nil {
 		if name != "" {
@@ -225,8 +225,8 @@ func count(b *servov1.PartitionSummary_Bucket, status staleness.Status) {
 	}
 }
 
-// merged returns the buckets in the order of their values. It merges neighbours until at most limit buckets are left,
-// each with about the same number of values.
+// merged returns at most limit buckets, in the order of their values. It merges neighbours, so that each bucket has
+// about the same number of values.
 func merged(values map[string]*servov1.PartitionSummary_Bucket, limit int) []*servov1.PartitionSummary_Bucket {
 	if limit == 0 {
 		limit = defaultBuckets

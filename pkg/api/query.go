@@ -68,7 +68,7 @@ type queries struct {
 	*server
 
 	running chan struct{} // has an item for each running query
-	waiting chan struct{} // has an item for each query that waits for a place
+	waiting chan struct{} // has an item for each query that waits to run
 	// stuck has an item for each query whose caller has left while DuckDB was preparing a statement.
 	stuck chan struct{}
 }
@@ -239,7 +239,8 @@ type queryAnswer struct {
 	truncated bool // there are more rows than the request's limit
 }
 
-// all yields the rows up to the limit of the request. Beyond the limits of the server, it yields an error.
+// all returns an iterator over the rows, up to the limit of the request. If the result exceeds a limit of the server,
+// the iterator ends with an error.
 func (a *queryAnswer) all() iter.Seq2[[]any, error] {
 	return func(yield func([]any, error) bool) {
 		for row, err := range a.rows.All() {
@@ -307,8 +308,8 @@ func (a *queryAnswer) writeLines(w io.Writer) error {
 }
 
 // writeColumns writes one object: the columns once, and each row as a list of cells. If an error
-// occurs after the first row, the object contains it as the member error. Numbers that JavaScript
-// cannot represent are text.
+// occurs after the first row, the object contains it as the member error. It writes numbers that JavaScript cannot
+// represent as strings.
 func (a *queryAnswer) writeColumns(w io.Writer) error {
 	columns := make([]any, len(a.rows.Columns))
 	for i, c := range a.rows.Columns {

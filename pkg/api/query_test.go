@@ -92,7 +92,7 @@ func TestQueryFormats(t *testing.T) {
 	defer session.Close()
 	rows, err := session.Query(t.Context(), "SELECT 1 AS a, 9007199254740993 AS b, 1.50::DECIMAL(9,2) AS c, [9223372036854775807] AS d, NULL AS e")
 	require.NoError(t, err)
-	require.NoError(t, arrowipc.Write(&want, rows.Columns, rows.All())) // the tests of arrowipc read such streams
+	require.NoError(t, arrowipc.Write(&want, rows.Columns, rows.All())) // arrowipc has its own tests
 	require.NoError(t, rows.Close())
 	require.Equal(t, want.String(), got.body)
 }

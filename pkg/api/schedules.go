@@ -54,7 +54,7 @@ func (s *server) ListTicks(ctx context.Context, r *servov1.ListTicksRequest) (*s
 	return &servov1.ListTicksResponse{Revision: snap.Revision, Schedule: r.GetSchedule(), Ticks: fillAll[engine.Tick, servov1.Tick](ticks)}, nil
 }
 
-// orDefault returns the number of a request, or the default for 0.
+// orDefault returns n, or the default if the request sets no number.
 func orDefault(n int32, fallback int) int {
 	if n == 0 {
 		return fallback
@@ -77,7 +77,7 @@ func (s *server) PreviewTicks(ctx context.Context, r *servov1.PreviewTicksReques
 	}
 	compiled, err := calendar.Of(&found.Definition)
 	if err != nil {
-		return nil, as(wrongState, err) // for example, this machine lacks the time zone
+		return nil, as(wrongState, err) // for example, the machine does not know the zone
 	}
 	after := s.Engine.Now()
 	if r.GetFrom() != nil {

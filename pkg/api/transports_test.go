@@ -401,7 +401,8 @@ func TestProtocolsRepeatCommandsAlike(t *testing.T) {
 
 	all := repeatedCalls(slow.GetRunId())
 	first := map[string]proto.Message{}
-	// In the order of the names, "approve an output" comes before the other approval, which has the same key.
+	// The calls are made in the order of their names, so "approve an output" comes before the other approval, which has
+	// the same key.
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		first[name], _ = all[name](t.Context(), reference)
 	}

@@ -36,7 +36,8 @@ func staleCount(c *engine.Counts) int   { return c.Stale }
 func missingCount(c *engine.Counts) int { return c.Missing }
 func failedCount(c *engine.Counts) int  { return c.Failed }
 
-// counted returns one of the asset's counts of partitions, or nil if the counts are unknown.
+// counted returns the number of the asset's partitions that the function of selects, or nil if the numbers are
+// unknown.
 func (i *assetInfo) counted(of func(*engine.Counts) int) any {
 	if i.counts == nil {
 		return nil
@@ -132,7 +133,7 @@ func (a *app) assetInfos(ctx context.Context, snap *snapshot.Snapshot, p *projec
 			info.counts = count(asset.Key)
 		}
 		if info.counts != nil {
-			info.of = info.counts.Total() // the total also counts outputs of periods that have not ended
+			info.of = info.counts.Total() // also counts outputs of periods that have not ended
 		}
 		infos = append(infos, info)
 	}

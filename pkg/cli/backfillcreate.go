@@ -77,7 +77,7 @@ func (a *app) createBackfillCommand() *cobra.Command {
 	flags.BoolVar(&f.followDeploys, "follow-deploys", false, "plan each chunk with the code that is deployed when the chunk starts, not with the current code")
 	flags.BoolVar(&f.allowIncomplete, "allow-incomplete", false, "accept missing partitions of upstream assets where an asset requires all (requires: complete)")
 	flags.BoolVar(&f.fullRefresh, "full-refresh", false, "not supported yet: this flag will come with incremental assets")
-	_ = flags.MarkHidden("full-refresh") // fails only for an unknown flag
+	_ = flags.MarkHidden("full-refresh") // cannot fail: the flag exists
 	flags.BoolVar(&f.dry, "dry-run", false, "show the partitions and chunks, with an estimate; create nothing")
 	flags.BoolVar(&f.yes, "yes", false, fmt.Sprintf("create a backfill of more than %s partitions without asking", view.Grouped(confirmAbove)))
 	f.add(cmd)

@@ -51,7 +51,7 @@ func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Pr
 	return problems, missingExtensions(bound.Missing), skipped, nil
 }
 
-// someKeys formats the first assets of a list.
+// someKeys lists the keys of the first assets and, if there are more, the number of the others.
 func someKeys(keys []ids.AssetKey) string {
 	const most = 3
 	var names []string
@@ -92,8 +92,8 @@ func (a *app) outputs(ctx context.Context, p *project.Project) (found *outputs, 
 	return found, closeState, nil
 }
 
-// newest returns the partitions of an asset that have outputs, the newest first. Unless all is set, it returns only
-// the newest one.
+// newest returns the partitions of an asset that have outputs, the newest first. If all is false, it returns only the
+// first of them.
 func (o *outputs) newest(ctx context.Context, asset ids.AssetKey, all bool) (rows []*state.Partition, err error) {
 	if o.snap == nil {
 		return nil, nil

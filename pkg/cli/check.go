@@ -74,7 +74,7 @@ func (a *app) checkedProject(
 	if err != nil {
 		return nil, err
 	}
-	// If the settings have problems, usableProject reports all problems of the project.
+	// An error is ignored here, because usableProject reports all problems of the project.
 	if settings, err := project.LoadSettings(dir, a.projectOptions()); err == nil && explicit(settings) {
 		d, err := a.deployedRelease(ctx, settings)
 		if err != nil {

@@ -108,7 +108,7 @@ func (e *Env) width(stream any) (int, bool) {
 }
 
 var (
-	// errInterrupted is the cause with which a context ends when the user interrupts the command.
+	// errInterrupted is the cause of a context that ends because the user interrupts the command.
 	errInterrupted = errors.New("interrupted")
 	// errReported means that the command failed and has already printed why.
 	errReported = errors.New("reported")
@@ -137,7 +137,7 @@ type app struct {
 	traces service.Traces
 	tracer *trace.Tracer
 
-	// parsed remembers the parsed queries of the project.
+	// parsed caches the syntax trees of the project's queries.
 	parsed duckparse.Cache
 	format render.Format
 	logger *slog.Logger

@@ -58,7 +58,7 @@ func (a *app) openCloud(ctx context.Context, o embedded.Options) (*session, erro
 type placer struct {
 	parts  *embedded.Workspace
 	dir    string // folder of the copies
-	remote string // prefix of URLs; "": make copies
+	remote string // prefix of the files' URLs; "": copy the files
 }
 
 func newPlacer(parts *embedded.Workspace) (*placer, error) {

@@ -52,7 +52,7 @@ func completeFlag(c *cobra.Command, name string, of candidates) {
 		return
 	}
 	if err := c.RegisterFlagCompletionFunc(name, completing(of)); err != nil {
-		panic(fmt.Sprintf("cli: %v", err)) // the flag is looked up above
+		panic(fmt.Sprintf("cli: %v", err)) // cannot happen: the flag exists
 	}
 }
 

@@ -65,7 +65,7 @@ func promiseColumns() []column[engine.Promise] {
 	}
 }
 
-// lateText lists the first late periods.
+// lateText lists the first three late periods and, if there are more, the number of all.
 func lateText(late []string) string {
 	const shown = 3
 	if len(late) > shown {

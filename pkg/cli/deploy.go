@@ -50,7 +50,7 @@ func (a *app) deployCommand() *cobra.Command {
 	return cmd
 }
 
-// checkQueries binds the queries of a project, and prints and returns the problems.
+// checkQueries binds the queries of a project. If it finds problems, it prints them and returns an error.
 func (a *app) checkQueries(ctx context.Context, p *project.Project) error {
 	problems, _, _, err := a.bind(ctx, p)
 	if err != nil || len(problems) == 0 {
@@ -124,7 +124,8 @@ func (a *app) deploy(ctx context.Context, f deployFlags) error {
 	})
 }
 
-// noteStale says how many partitions are stale after a deployment, among the assets whose code it has changed.
+// noteStale prints how many partitions are stale after a deployment. It counts only assets whose code the deployment
+// has changed.
 func (a *app) noteStale(ctx context.Context, s *session, p *project.Project, assets []plan.Asset, changes []release.Change) {
 	var names []string
 	stale := 0
@@ -162,7 +163,7 @@ func (a *app) noteStale(ctx context.Context, s *session, p *project.Project, ass
 	}
 }
 
-// accept returns the changes of code that --accept names.
+// accept returns the code changes of the assets that --accept names.
 func (c *candidate) accept(names []string) ([]engine.Accept, error) {
 	var accepted []engine.Accept
 	for _, name := range names {

@@ -48,7 +48,7 @@ func (a *app) devCommand() *cobra.Command {
 // devFlags are the flags of servo dev.
 type devFlags struct {
 	address string
-	// elsewhere allows another port if the address is in use.
+	// If elsewhere is true and the address is in use, servo dev listens on another port.
 	elsewhere bool
 	open      bool
 }
@@ -58,11 +58,11 @@ type devFlags struct {
 type loaded struct {
 	mu      sync.Mutex
 	project *project.Project
-	// usable means that project has assets. Otherwise it has only settings.
+	// usable means that the assets of the field project are loaded. Otherwise, only its settings are.
 	usable bool
 	graph  *plan.Graph // the graph of the project's assets
-	// release is the hash of the deployed release that project belongs to. source is the hash of the archive of the
-	// release's files.
+	// release is the hash of the deployed release from which the project was loaded. source is the hash of the archive
+	// of the release's files.
 	release, source string
 	// absent is the error of API calls that need assets, if usable is false. If absent is nil, the error is
 	// errNoProject.
@@ -94,7 +94,7 @@ func (l *loaded) set(p *project.Project) (before *project.Project) {
 	defer l.mu.Unlock()
 	before = l.project
 	l.project, l.usable = p, true
-	l.graph, _ = plan.NewGraph(p.Assets) // calls that need the graph report its problem
+	l.graph, _ = plan.NewGraph(p.Assets) // after an error, calls that need the graph report it
 	return before
 }
 
@@ -103,7 +103,7 @@ func (l *loaded) deployed(p *project.Project, sha, source string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.project, l.usable, l.release, l.source = p, true, sha, source
-	l.graph, _ = plan.NewGraph(p.Assets) // calls that need the graph report its problem
+	l.graph, _ = plan.NewGraph(p.Assets) // after an error, calls that need the graph report it
 }
 
 // codeFiles returns the files of the project that belong to the code of its assets.

@@ -9,8 +9,8 @@ import (
 )
 
 // queryMemory limits DuckDB's memory for a query of the HTTP API, in bytes. The query runs in the process that owns
-// the state folder. This process also converts each row, and a single row of this size needs several times as much
-// memory during its conversion.
+// the state folder. The limit is small because this process also converts each row: a single row of 256 MiB needs
+// several times as much memory while it is converted.
 const queryMemory = 256 << 20
 
 // openAPIQuery opens a session for a query of the HTTP API.

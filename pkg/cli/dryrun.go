@@ -42,7 +42,7 @@ type dryAsset struct {
 	Tasks int    `json:"tasks"`
 	// Partitions are the partitions of the tasks, as ranges; none for an unpartitioned asset.
 	Partitions []string `json:"partitions"`
-	// Replaces is the number of partitions of the tasks that already have an output.
+	// Replaces is the number of these partitions that already have an output.
 	Replaces int        `json:"replaces"`
 	Inputs   []dryInput `json:"inputs"`
 	// Samples is the number of earlier attempts on which the estimate of a task is based. The durations are in seconds.
@@ -92,7 +92,7 @@ func (a *app) dryRun(ctx context.Context, p *project.Project, r engine.RunReques
 			return err
 		}
 		if len(d.LeftOut) > 0 {
-			return errReported // the run itself would fail, too; a warning names the assets
+			return errReported // the run itself would fail, too; a warning has named the omitted assets
 		}
 		return nil
 	})

@@ -39,7 +39,7 @@ type usedPart struct {
 // the part "other".
 var partNames = []struct{ folder, name string }{
 	{"assets", "outputs"},
-	{"", "commit markers"}, // these files are recognized by their names, not by a folder
+	{"", "commit markers"}, // recognized by the names of the files, not by a folder
 	{"", "merged files"},
 	{"ledger", "ledger"},
 	{"archive", "archive"},

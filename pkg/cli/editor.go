@@ -41,7 +41,7 @@ func newLineEditor(in io.Reader, out io.Writer, with editing) *lineEditor {
 	e.terminal.AutoCompleteCallback = e.key
 	e.terminal.SetBracketedPasteMode(true)
 	if with.width > 0 {
-		const height = 24 // any value: the editor uses only the width
+		const height = 24 // any height will do: the editor uses only the width
 		_ = e.terminal.SetSize(with.width, height)
 	}
 	return e

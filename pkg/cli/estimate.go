@@ -48,8 +48,8 @@ func estimateOf(e *estimate.Estimate, prices *estimate.Prices) dryRunEstimate {
 	return d
 }
 
-// texts describes a priced estimate: time and size in one line, the cost in another, and the assets that these lines do
-// not cover.
+// texts describes an estimate in lines: one for time and size, one for the cost, and one each for the assets without
+// an estimate and without a cost.
 func (d *dryRunEstimate) texts(e *estimate.Estimate) (texts []string) {
 	if e.Tasks > e.Unknown {
 		texts = append(texts, fmt.Sprintf("estimate: about %s, or %s if every task takes its 95th percentile; %s of work in all tasks, %s, %s",
@@ -87,7 +87,7 @@ func dollars(nano int64) string {
 	if nano%unit >= unit-nano%unit && unit > 1 {
 		units++
 	}
-	const oneDigitMore = 100 // for example, 99.9 was rounded up to 100
+	const oneDigitMore = 100 // rounding up has added a digit: 99.9 became 100
 	if units == oneDigitMore && decimals > 2 {
 		unit, units, decimals = 10*unit, units/10, decimals-1
 	}
@@ -121,8 +121,8 @@ func numberOrNil[V int64 | float64](v *V) any {
 // wrote.
 type typical struct {
 	Samples int `json:"samples"`
-	// PerPartition means that attempts have materialized several partitions, and that the other fields are values for
-	// one partition.
+	// PerPartition means that the other fields are values for one partition, because attempts have materialized several
+	// partitions each.
 	PerPartition bool     `json:"per_partition,omitempty"`
 	Duration     float64  `json:"duration"` // seconds
 	DurationP95  float64  `json:"duration_p95"`

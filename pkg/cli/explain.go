@@ -57,7 +57,7 @@ func (a *app) explainCommand() *cobra.Command {
 }
 
 // explainTask explains a task of a run. If run is empty, it explains the task in the newest run that contains the
-// task. The API has no call for this case.
+// task. In this case, it does not use the API, which has no such call.
 func (a *app) explainTask(ctx context.Context, v published, now event.Time, run, task string) (*view.Explanation, error) {
 	if run == "" {
 		return engine.ExplainTask(ctx, v.Store, v.Snapshot, now, run, task)
@@ -200,7 +200,8 @@ func quarantineLines(t *outline, e *view.Explanation) {
 	t.line("or fix the data and %s", again)
 }
 
-// An explanation lists at most maxUpstreams upstreams, and at most as many root causes.
+// maxUpstreams is the maximum number of upstreams that an explanation lists. It also limits the number of listed root
+// causes.
 const maxUpstreams = 20
 
 // causes lists the chain of tasks up to a root cause and, if there are more, all root causes.
@@ -222,8 +223,8 @@ func (a *app) causes(t *outline, e *view.Explanation) {
 	}
 }
 
-// urgency orders upstreams: first failed ones, then ones that ended without a result, then
-// unfinished ones, and last succeeded ones.
+// urgency returns the place of an upstream in the listed order: first failed ones, then skipped and cancelled ones,
+// then unfinished ones, and last succeeded ones.
 func urgency(up view.Edge) int {
 	switch {
 	case up.State == state.TaskFailed:

@@ -174,7 +174,7 @@ func (a *app) exportCatalog(
 		return fmt.Errorf("%s is kept up to date because of publish in %s: choose another file", file, project.ConfigFile)
 	}
 	checked := filecheck.Open(filepath.Join(dir, checkedFile))
-	defer func() { _ = checked.Save() }() // the record is only a cache: an error does not matter
+	defer func() { _ = checked.Save() }() // an error does not matter, because the file is only a cache
 	views, err := query.Export(ctx, query.Catalog{
 		Outputs: dir, Assets: exportedAs(assets, columns), Checked: checked, Revision: number, At: a.Clock.Now(),
 	}, file)

@@ -26,8 +26,8 @@ func rowsCommand(taskKey, check, runID string) string {
 	return fmt.Sprintf("servo checks %s --rows %s --run %s", quoted(readable(taskKey)), check, runID)
 }
 
-// failingRows prints the failing rows that a check has stored, either in a given run or in its last
-// failure. name is an asset, or the key of a task.
+// failingRows prints the failing rows that a check has stored: in the given run or, if runID is empty, when it last
+// failed. name is the key of an asset or of a task.
 func (a *app) failingRows(ctx context.Context, name, check, runID string) error {
 	return a.withParts(ctx, func(_ *project.Project, parts *embedded.Workspace) error {
 		snap, err := parts.Reader().Current(ctx)

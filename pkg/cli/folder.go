@@ -105,7 +105,7 @@ func (a *app) definedProject(ctx context.Context, names func([]plan.Asset) ([]id
 	if err != nil {
 		return nil, err
 	}
-	// If the settings have problems, usableProject reports all problems of the project.
+	// After an error, usableProject reports all problems of the project.
 	settings, err := project.LoadSettings(dir, a.projectOptions())
 	if err != nil || !explicit(settings) {
 		return a.usableProject(ctx, names)
@@ -214,7 +214,7 @@ func keepRule(r *project.Retention) gc.Rule {
 		return nil
 	}
 	return func(asset string) (gc.Keep, bool) {
-		keep := r.Default // for logs and other files that belong to no asset
+		keep := r.Default // used for logs and other files without an asset
 		if asset != "" {
 			keep = r.Of(asset)
 		}

@@ -78,7 +78,7 @@ func (r *runner) once(ctx context.Context) error {
 	err = r.a.guard(ctx, s, r.through)
 	r.setSession(nil)
 	if err != nil && s.stack == nil && r.a.ownerLost(ctx, s, err) {
-		err = &lostError{err} // err is only a consequence: the owner has ended
+		err = &lostError{err} // the cause of err is that the owner has ended
 	}
 	err = errors.Join(err, s.close())
 	if s.stack != nil && (err == nil || r.stopped(ctx)) {
@@ -87,8 +87,8 @@ func (r *runner) once(ctx context.Context) error {
 	return err
 }
 
-// through follows the run to its end, or each unfinished run in turn. If this process executes
-// the runs, it then waits for runs of other commands.
+// through starts a run and follows it to its end. If the command resumes runs, it follows each unfinished run in
+// turn. If this process executes the runs, it then waits for runs of other commands.
 func (r *runner) through(ctx context.Context, s *session) error {
 	for {
 		err := r.begin(ctx, s)
@@ -102,7 +102,7 @@ func (r *runner) through(ctx context.Context, s *session) error {
 		if err == nil {
 			err = r.ended(ctx, s, final)
 			if err == nil && len(r.handle.LeftOut) > 0 {
-				r.failed = errReported // the warning at the start has named the assets that were left out
+				r.failed = errReported // a warning at the start has named the omitted assets
 			}
 		}
 		if err != nil {

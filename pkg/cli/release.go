@@ -252,7 +252,7 @@ func (a *app) deployLocal(
 	}
 }
 
-// warnOfEmptyRules warns of alert rules that the release omits: they select only assets in files with problems.
+// warnOfEmptyRules warns of alert rules that the release omits: they select no asset outside of files with problems.
 func (a *app) warnOfEmptyRules(c *candidate) {
 	for i := range c.project.Alerts {
 		r := &c.project.Alerts[i]

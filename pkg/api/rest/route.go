@@ -54,7 +54,7 @@ func Routes() []*Route {
 	return all
 }
 
-// sortable returns a text whose order puts paths with a verb before other paths, and literals before variables.
+// sortable returns the sort key of a route: paths with a verb come before other paths, and literals before variables.
 func sortable(r *Route) string {
 	verb := "1"
 	if r.verb != "" {

@@ -57,8 +57,8 @@ func resume(request proto.Message, id string) error {
 		if err != nil {
 			return &jsonpb.FieldError{Path: "Last-Event-ID", Problem: fmt.Sprintf("is %q: send the id of an event", id)}
 		}
-		// The id of an event from before the first revision has an empty timeline. A client that resumes with such an id
-		// must read everything.
+		// An event that was sent before the first revision was published has an id without a timeline. A client that
+		// resumes with such an id must read everything.
 		into.Timeline, into.AfterRevision = cmp.Or(timeline, "none"), n
 	case *servov1.TailLogRequest:
 		n, err := strconv.ParseInt(id, 10, 64)

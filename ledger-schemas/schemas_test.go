@@ -19,7 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// schema is a JSON Schema as a document.
+// schema is a decoded JSON Schema.
 type schema map[string]any
 
 func parse(t require.TestingT, data []byte) schema {
@@ -34,7 +34,8 @@ func load(t require.TestingT, name string) schema {
 	return parse(t, data)
 }
 
-// follow returns the schema to which a local reference points, or s if it is no reference.
+// follow returns the schema to which the reference s points, or s if it is not a reference. The reference must be
+// local.
 func (s schema) follow(root schema) schema {
 	ref, ok := s["$ref"].(string)
 	if !ok {
@@ -169,7 +170,7 @@ func TestEnvelopeSchemaMatchesEncoding(t *testing.T) {
 	})
 }
 
-// encode returns an event as a document.
+// encode returns an event as a decoded JSON document.
 func encode(t require.TestingT, e *event.Envelope) map[string]any {
 	line, err := event.Encode(nil, e)
 	require.NoError(t, err)

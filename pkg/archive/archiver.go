@@ -114,7 +114,7 @@ func (a *Archiver) floor(cutoff string) string {
 	return ids.AtTime(time.UnixMilli(ms - ms%span))
 }
 
-// pass archives the entries of the next file. The ids of these entries are below the id until.
+// pass archives the entries of the next file. All these entries are below the parameter until.
 func (a *Archiver) pass(ctx context.Context, until string, stands func(context.Context) (bool, error)) (more bool, err error) {
 	names, more, err := a.list(ctx, until)
 	if err != nil {
@@ -181,8 +181,8 @@ func (a *Archiver) list(ctx context.Context, until string) (names []ledger.Name,
 }
 
 // read reads entries. It skips unreadable entries, which stay in the ledger. This process retries them when it
-// archives the next span. contended reports whether some entries were deleted meanwhile: another archiver must then
-// be working on them.
+// archives the next span. contended is true if some of the entries were deleted meanwhile, so that another archiver
+// must be working on them.
 func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Entry, contended bool, err error) {
 	read, failures := make([]Entry, len(names)), make([]error, len(names))
 	var g errgroup.Group

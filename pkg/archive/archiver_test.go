@@ -80,8 +80,8 @@ func TestArchiveLimitsFileSize(t *testing.T) {
 	}
 }
 
-// Invariant I-15: an archiver dies or gets an error at each write. The next one continues, no entry is lost, and none
-// is archived twice.
+// Invariant I-15: an archiver dies, or gets an error, at one of its writes; each write is tested. The next archiver
+// continues, no entry is lost, and none is archived twice.
 func TestI15ArchiverDeathLosesNoEntry(t *testing.T) {
 	for _, how := range []faultblob.Fault{faultblob.FailBefore, faultblob.FailAfter} {
 		for nth := range 40 {

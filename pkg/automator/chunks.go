@@ -57,7 +57,7 @@ func (a *Automator) startChunk(ctx context.Context, snap *snapshot.Snapshot, row
 	}, a.cfg.Clock.Now())
 }
 
-// changedChunks compares the chunks of a document with the current release, and with the release on which they are
+// changedChunks returns which chunks of a document do not fit the current release, or the release on which they are
 // planned. The result is cached, because a document may have a million partitions, and each chunk needs the result.
 func (a *Automator) changedChunks(ref string, d *backfill.Document, current, planned *project) engine.ChangedChunks {
 	releases := [][]plan.Asset{current.code.Assets}

@@ -48,7 +48,7 @@ func TestMissingInputHasItsCode(t *testing.T) {
 	require.Equal(t, plan.CodeMissingInput, cause.Code)
 }
 
-// A run of this minute that makes the input has not started yet when the request is planned.
+// When the request is planned, another run of the same minute has not started yet, which will materialize the input.
 func TestMissingInputWaitsForRequestedRuns(t *testing.T) {
 	row := &state.RunRequest{RequestID: "at:reader", State: state.RequestPending}
 	again := &state.RunRequest{RequestID: "at:reader", State: state.RequestPending, Generation: 1, ErrorCode: plan.CodeMissingInput}

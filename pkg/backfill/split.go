@@ -34,7 +34,7 @@ type Options struct {
 	Form plan.Form
 }
 
-// Chunks are partitions that are divided into chunks.
+// Chunks is the result of [Split]: the selected partitions, divided into chunks.
 type Chunks struct {
 	// Lists are the cells of each chunk, sorted by task key. Chunks start in the order of the list.
 	Lists [][]Cell
@@ -74,7 +74,7 @@ func Split(g *plan.Graph, c plan.Calendar, selected map[ids.AssetKey][]string, o
 	case o.Size < 0 || o.Size > event.MaxChunkCells:
 		return nil, fmt.Errorf("the chunk size is %d partitions: it must be 1 to %d", o.Size, event.MaxChunkCells)
 	case o.Size == 0:
-		o.Size = max(DefaultSize, (2*total+event.MaxChunks-1)/event.MaxChunks) // doubled: chunks may be half full
+		o.Size = max(DefaultSize, (2*total+event.MaxChunks-1)/event.MaxChunks) // doubled, because chunks may be half full
 	}
 	order, err := g.Topological()
 	if err != nil {
@@ -217,8 +217,8 @@ func (s *splitter) reads(asset *plan.Asset, keys []string, own *selection) (join
 	return joins, latest, nil
 }
 
-// pairs returns which cells of an asset read which cells of a dependency: the first cell of a pair reads the
-// second. wide means that the asset reads all or the latest partitions of the dependency.
+// pairs returns which cells of an asset read which cells of a dependency: the first cell of a pair reads the second.
+// If the asset reads all or the latest partitions of the dependency, wide is true, and pairs is nil.
 func (s *splitter) pairs(asset *plan.Asset, dep ids.AssetKey, keys []string, own, up *selection) (pairs [][2]int32, wide bool, err error) {
 	edge, err := s.readers.Of(asset.Key, dep)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// TasksEmulator is the environment variable with the host:port of a Cloud Tasks emulator,
-// which queues then use without credentials. Stores use STORAGE_EMULATOR_HOST.
+// TasksEmulator is the environment variable with the host:port of a Cloud Tasks emulator. If it is set, queues use
+// the emulator, without credentials. The variable for stores is STORAGE_EMULATOR_HOST.
 const TasksEmulator = "CLOUD_TASKS_EMULATOR_HOST"
 
 // OpenStore opens an object store by name: gs://BUCKET or a folder.
@@ -40,8 +40,8 @@ func OpenStore(ctx context.Context, name string) (blob.Store, io.Closer, error) 
 }
 
 // Queues returns a function that opens task queues by name: the queue of this process, or the queues of a Google
-// Cloud location. Besides the queue, the returned function returns a function that runs the queue in this process, or
-// nil for a queue of Google Cloud.
+// Cloud location. The second result of that function is a function that runs the queue in this process; it is nil for
+// Google Cloud.
 func Queues(getenv func(string) string) func(context.Context, service.QueueOptions) (queue.Queue, func(context.Context) error, error) {
 	return func(ctx context.Context, o service.QueueOptions) (queue.Queue, func(context.Context) error, error) {
 		return openQueue(ctx, o, getenv(TasksEmulator))

@@ -51,7 +51,8 @@ func Pull(ctx context.Context, subscription string, take func(context.Context, s
 	return nil
 }
 
-// awaitEnd waits for ended. After ctx is done, it waits at most shutdownTimeout.
+// awaitEnd returns the error that the channel ended delivers. After ctx is done, it waits at most shutdownTimeout,
+// and then returns nil.
 func awaitEnd(ctx context.Context, ended <-chan error) error {
 	select {
 	case err := <-ended:

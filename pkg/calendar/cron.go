@@ -90,7 +90,7 @@ type parser struct {
 	err  *CronError
 }
 
-// fail records an error at a part. The suggestion is the expression in which the text other replaces this part.
+// fail records an error at a part. The suggestion is the expression with the text other in place of this part.
 func (p *parser) fail(field string, at part, other, format string, args ...any) {
 	p.failIn(field, at, at, other, format, args...)
 }

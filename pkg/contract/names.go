@@ -23,8 +23,8 @@ func ReadJSON(body io.Reader, to any) error {
 	return readJSON(data, to)
 }
 
-// readJSON decodes data into a struct. If all names in the body are fields of the struct, it decodes the body once.
-// Otherwise it decodes the body a second time, and checks the names.
+// readJSON decodes data into a struct. If all names in data are fields of the struct, it decodes data once. Otherwise
+// it decodes data a second time, and checks the names.
 func readJSON(data []byte, to any) error {
 	if jsonv2.Unmarshal(data, to, jsonv2.RejectUnknownMembers(true)) == nil {
 		return nil

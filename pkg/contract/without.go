@@ -23,8 +23,8 @@ const (
 	withoutBytes = 6
 )
 
-// WithoutTasks returns the description of the tasks with these keys. If there are more than [MaxWithout], it returns
-// [UnknownWithout].
+// WithoutTasks returns a [Without] that describes the tasks with these keys. If there are more than [MaxWithout], it
+// returns [UnknownWithout].
 func WithoutTasks(keys []string) Without {
 	if len(keys) > MaxWithout {
 		return UnknownWithout

@@ -12,8 +12,8 @@ import (
 // an older one could not.
 const UnsupportedEvery = time.Hour
 
-// Attention returns the time at which the domain needs a sweep even if nothing more is folded. ok is false if nothing
-// in the domain can get stuck. Before the returned time, [Sweep] returns no actions.
+// Attention returns the time at which the domain needs a sweep even if nothing more is folded. ok is false if the
+// domain needs no such sweep. Before the returned time, [Sweep] returns no actions.
 //
 // While tasks hold slots, the result is the current time: a worker or queue may lose a task at any time, and the
 // report of a task may be in an entry of which the compactor was not notified. Otherwise all live work waits for

@@ -108,8 +108,8 @@ func automationDue(s *state.State) (at event.Time, ok bool) {
 	return at, ok
 }
 
-// missingTimers returns requests for timers that are missing in a state. Every fold restores missing timers, so the
-// request only ensures that a fold takes place.
+// missingTimers returns requests for timers that are missing in a state. Every fold restores missing timers, so such
+// a request only has to cause a fold.
 func missingTimers(s *state.State) []Action {
 	var actions []Action
 	restore := func(timerType string, timer *state.Timer, at event.Time, ok bool) {

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// busy returns a world with a dispatch and a timer in each state, and the run's id.
+// busy returns a world with a dispatch and a timer in each state, and the id of its run.
 func busy(t *testing.T) (*foldtest.World, string) {
 	t.Helper()
 	w := foldtest.New(t)

@@ -297,9 +297,9 @@ func (d *Dispatcher) serveFinished(w http.ResponseWriter, r *http.Request, cb co
 	d.write(w, r, struct{}{})
 }
 
-// answered handles a worker's response to a delivery of this process. The response is empty or reports the end of the
-// attempt. An error means that the report was not stored and will be delivered again. An invalid report is dropped,
-// because it would be invalid again.
+// answered handles a worker's response to a delivery by the queue of this process. The response is empty or reports
+// the end of the attempt. An error means that the report was not stored and will be delivered again. An invalid
+// report is dropped, because it would be invalid again.
 func (d *Dispatcher) answered(ctx context.Context, row *state.Dispatch, o order, body []byte) error {
 	if len(body) == 0 {
 		return nil
@@ -350,7 +350,7 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 	now := event.At(d.cfg.Clock.Now()) // a worker's clock may be ahead; the report must still be folded
 	body.StartedAt, body.CompletedAt = min(body.StartedAt, now), min(body.CompletedAt, now)
 	if c.task.State != state.TaskRunning && body.StartedAt == 0 {
-		body.StartedAt = now // no earlier report had a start
+		body.StartedAt = now // no start was reported
 	}
 	err := d.append(ctx, c.RunID, &event.TaskFinished{
 		AttemptRef: c.ref(body.WorkerID), Plan: c.plan(), Outcome: body.Outcome, Error: body.Error, Output: body.Output,
@@ -370,8 +370,8 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 // whose report names no output.
 const codeMarkerMissing = "MARKER_MISSING"
 
-// requireMarker turns a reported success into a retryable failure if the report names no output, or if the commit
-// marker does not exist, because no reader could find the output. An asset without files (`output: none`) has no
+// requireMarker turns a reported success into a retryable failure if no reader could find the output: because the
+// report names no output, or because the commit marker does not exist. An asset without files (`output: none`) has no
 // marker. An error means that the store did not respond and that the report will be delivered again.
 func (d *Dispatcher) requireMarker(ctx context.Context, c *call, body *contract.Finished) error {
 	if body.Outcome != event.Succeeded || c.task.AssetKey == "" || body.Output == nil && c.task.Output == event.OutputNone {
@@ -475,15 +475,15 @@ func (d *Dispatcher) renew(c *call) contract.Callbacks {
 	return calls
 }
 
-// fireRequest is the body of a timer's call.
+// fireRequest is the body of the request that fires a timer.
 type fireRequest struct {
 	TimerID    string `json:"timer_id"`
 	Generation int32  `json:"generation"`
 }
 
-// serveFire handles the call of a timer. It first brings the projections up to date, because they
-// could lack a heartbeat that prevents a timeout. The call only says that the time has come: the
-// fold decides what follows.
+// serveFire handles the queue's request to fire a timer. It first brings the projections up to date, because they
+// could lack a heartbeat that prevents a timeout. The request only says that the timer is due: the fold decides what
+// follows.
 func (d *Dispatcher) serveFire(w http.ResponseWriter, r *http.Request) {
 	var req fireRequest
 	if err := contract.ReadJSON(r.Body, &req); err != nil || req.TimerID == "" {
@@ -513,8 +513,8 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 		if snap, err = d.refresh(ctx); err != nil {
 			return err
 		}
-		// The state contains every event that was durable at the time now. This time is from this machine's clock, by
-		// which the call is judged. The compactor's clock may differ.
+		// The state contains every event that was durable at the time now. It is a time of this machine's clock, as is the
+		// time of the firing. The compactor's clock may differ.
 		caughtUp = max(snap.CaughtUpAt, now)
 	}
 	timer := snap.State.Timers.Get(req.TimerID)
@@ -522,8 +522,8 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 		return nil // the timer has fired, was cancelled, or was rescheduled under another name
 	}
 	if due := cmp.Or(timer.HopAt, timer.FireAt); event.At(d.cfg.Clock.Now()) < due {
-		// The queue's clock is ahead of this machine's. If the call were recorded, the timer would be
-		// rescheduled and called again immediately, until the clocks agree.
+		// The queue's clock is ahead of this machine's. If the firing were recorded, the timer would be rescheduled and
+		// would fire again immediately, until the clocks agree.
 		return fmt.Errorf("timer %s is not due until %s by this machine's clock", req.TimerID, due)
 	}
 	fired := &event.TimerFired{

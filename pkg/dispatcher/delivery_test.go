@@ -110,8 +110,8 @@ func TestPrepareSkipsEndedAttempt(t *testing.T) {
 	require.False(t, wanted)
 }
 
-// If a delivery admitted a task of a pool, the pool could grant the task's slot again while the worker still kills
-// the task.
+// If a delivery admitted a task of a pool and the task were then cancelled, the pool could grant its slot again while
+// the worker is still killing the task.
 func TestPooledTaskIsNotAdmittedAtDelivery(t *testing.T) {
 	w := newFixture(t)
 	def := foldtest.Task("a")

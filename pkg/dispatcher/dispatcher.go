@@ -296,9 +296,9 @@ func (d *Dispatcher) act(ctx context.Context, o order) error {
 	panic(fmt.Sprintf("dispatcher: no case for %T", o.Action))
 }
 
-// createDispatch creates the queue task of an attempt. It also succeeds if the queue has or had
-// the task. If the queue can never accept the task, it appends DispatchFailed. After any other
-// error the outbox row stays PENDING, and a later call tries the same name.
+// createDispatch creates the queue task of an attempt. It also succeeds if the queue has or had the task. If the
+// queue can never accept the task, createDispatch appends DispatchFailed. After any other error the outbox row stays
+// PENDING, and a later call uses the same name.
 func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatch, o order) error {
 	err := d.enqueue(ctx, a.Row, o)
 	switch {
@@ -365,8 +365,8 @@ func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, err
 	return task, err
 }
 
-// maxPrepared bounds the total length of the names in an envelope that is built at delivery. At that time, a queue
-// can no longer reject an envelope that is too large.
+// maxPrepared bounds the total length of the names in an envelope that is built at delivery. A queue can reject an
+// envelope that is too large only when the queue task is created.
 const maxPrepared = 8 << 10
 
 // envelope returns the envelope that a worker receives for an attempt.

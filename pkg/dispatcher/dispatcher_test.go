@@ -40,8 +40,9 @@ func (w *fixture) react() []control.Action {
 	return control.React(w.state().Outbox.Rows(), nil, event.At(w.clock.Now()))
 }
 
-// INV-4: an action that is executed twice has the effect of one, and the second acknowledgement says Deduplicated.
-// This test fails if the name of the queue task contains a random id, or if ErrExists is treated as a failure.
+// INV-4: executing an action twice has the same effect as executing it once, and the second acknowledgement says
+// Deduplicated. This test fails if the name of the queue task contains a random id, or if ErrExists is treated as a
+// failure.
 func TestINV4SideEffectIdempotency(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
@@ -209,7 +210,7 @@ func (w *fixture) sweep() {
 // loseQueue replaces the queue with an empty one that remembers no names.
 func (w *fixture) loseQueue() { w.queue.Queue = localqueue.New(localqueue.Options{Clock: w.clock}) }
 
-// remember makes the queue refuse a name, because a deleted task has used it.
+// remember makes the queue refuse a name, as after the deletion of a task with this name.
 func (s *spool) remember(t *testing.T, name string) {
 	t.Helper()
 	queueName := s.tasks[0].Queue

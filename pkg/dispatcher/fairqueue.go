@@ -132,8 +132,8 @@ func (t *FairQueue) grant() {
 	}
 }
 
-// next removes and returns the next waiter: the first of the tenant that is being served. The
-// tenant's round ends with its last turn, or when its queue is empty; unused turns are lost.
+// next removes and returns the next waiter: the first of the tenant that is being served. The tenant's round ends
+// when the tenant has had all turns of the round, or when its queue is empty; unused turns are lost.
 func (t *FairQueue) next() *waiter {
 	q := t.ring[0]
 	if q.deficit == 0 {

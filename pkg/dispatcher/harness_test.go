@@ -112,7 +112,7 @@ type spool struct {
 	*localqueue.Queue
 	mu     sync.Mutex
 	tasks  []queue.Task
-	asked  []string // the names in calls of Exists
+	asked  []string // the names that were passed to Exists
 	failed error    // the error that the next Create returns
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// heartbeats throttles heartbeats: it remembers when the last heartbeat of each attempt was appended. A worker can then
-// ask often whether to stop, without filling the ledger.
+// heartbeats limits how often heartbeats are appended: it remembers when the last heartbeat of each attempt was
+// appended. A worker can then ask often whether to stop, without filling the ledger.
 type heartbeats struct {
 	mu   sync.Mutex
 	last map[string]time.Time

@@ -141,7 +141,7 @@ func (d *Dispatcher) executeNew(ctx context.Context, snap *snapshot.Snapshot, ac
 				d.inFlight.done(actionKey(a), event.At(d.cfg.Clock.Now()))
 				return
 			}
-		case control.Redispatch, control.Retime: // not recorded: each sweep asks the queue
+		case control.Redispatch, control.Retime: // not recorded as done: each sweep asks the queue again
 		}
 		d.inFlight.release(actionKey(a))
 	})

@@ -37,7 +37,7 @@ func (f *fixture) mergeOutputs(uris ...string) (id string) {
 }
 
 // mergedLeft returns the ids of the merged files that the index names and, with each of them, whether it is checked.
-// It fails if objects of other files are left.
+// It fails the test if objects of other merged files remain.
 func (f *fixture) mergedLeft() map[string]bool {
 	f.t.Helper()
 	prefix := merged.Prefix(acme, asset)

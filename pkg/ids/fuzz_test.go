@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// A partition key that parses encodes to itself, and different keys name different tasks.
+// If a partition key is parsed and encoded again, the result is the same key. Different keys name different tasks.
 func FuzzParsePartition(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"", `{"date":"2025-01-15"}`},

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// enqueue adds w to the queue and reports whether its caller becomes the leader. It blocks while more bytes than
-// [Config.MaxWaitingBytes] wait.
+// enqueue adds w to the queue and reports whether its caller becomes the leader. It blocks while the waiting groups
+// have more than [Config.MaxWaitingBytes] bytes.
 func (a *Appender) enqueue(ctx context.Context, w *waiter) (leads bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -57,8 +57,8 @@ func (a *Appender) leave(w *waiter, cause error) (Appended, error) {
 	return Appended{}, err
 }
 
-// outcome returns the error for a caller that leaves. If the caller's group is still queued, it was not written. If the
-// group is in a batch, the outcome is unknown. The caller holds the lock.
+// outcome returns the error for a caller whose context ended. If the caller's group is still queued, it was not
+// written and is removed. If the group is in a batch, the outcome is unknown. The caller holds the lock.
 func (a *Appender) outcome(w *waiter, cause error) error {
 	if i := slices.Index(a.queue, w); i >= 0 {
 		a.queue = slices.Delete(a.queue, i, i+1)

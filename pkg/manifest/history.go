@@ -24,8 +24,7 @@ type index struct {
 // maxSegments is the maximum number of segments in an index.
 const maxSegments = 1_000_000
 
-// EncodeIndex returns an encoded index of a table's segments, and the File under which
-// a manifest names it.
+// EncodeIndex returns an encoded index of a table's segments, and the File with which a manifest refers to the index.
 func EncodeIndex(key, table string, segments []File) ([]byte, File, error) {
 	data, err := jsonv2.Marshal(index{SchemaVersion, table, segments}, jsonv2.Deterministic(true))
 	if err != nil {

@@ -105,8 +105,8 @@ func (r *recorder) add(client int, call int64, in request, out response) {
 	r.ops = append(r.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: returned})
 }
 
-// history returns the operations to check. It omits publishes with an unknown outcome whose
-// revision was not returned by any Load, including the final one: they had no visible effect.
+// history returns the operations to check. It omits each publish whose outcome is unknown and whose revision no Load
+// returned, not even the final Load: such a publish had no visible effect.
 func (r *recorder) history() []porcupine.Operation {
 	seen := map[string]bool{}
 	for _, op := range r.ops {
@@ -137,7 +137,7 @@ func (n *network) draw(most int64) int64 {
 	return n.Int64N(most)
 }
 
-// pass lets a random virtual time elapse. The parameter most is its maximum.
+// pass lets a random virtual time elapse, which is at most the parameter most.
 func (n *network) pass(most time.Duration) { elapse(n.t, time.Duration(1+n.draw(int64(most)))) }
 
 func (n *network) fault(faultblob.Op, string) faultblob.Fault {
@@ -234,8 +234,8 @@ func (c *client) publish(cur *manifest.Manifest) {
 	}
 }
 
-// rounds loads and publishes n times. Between loading and publishing it usually pauses briefly, and sometimes so long
-// that the loaded revision is collected.
+// rounds loads and publishes n times. Before each publish it usually pauses briefly, and sometimes for so long that
+// the loaded revision is collected.
 func (c *client) rounds(n int) {
 	for range n {
 		cur, ok := c.load()
@@ -280,8 +280,9 @@ func (c *client) retain(fx *fixture) {
 // time out, and sleep for longer than revisions are kept. So there is one order of the operations that explains all
 // outcomes and in which each operation takes effect between its call and its return.
 //
-// This test fails if owner mistakes its own manifest for another writer's, if claim believes ErrExists or an error
-// without reading, if commit does not read the boundary, or if Load returns the revision that the hint names.
+// This test fails if the method owner mistakes its own manifest for another writer's, if claim trusts ErrExists or
+// another error without reading the object, if commit does not read the boundary, or if Load returns the revision
+// that the hint names without searching for later ones.
 func TestPublishAndLoadAreLinearizable(t *testing.T) {
 	outcomes := map[string]int{}
 	for seed := range uint64(100) {

@@ -92,7 +92,8 @@ func (s *Store) hint(ctx context.Context) *Manifest {
 	return m
 }
 
-// greatest lists the revisions after a given revision and returns the greatest, or 0.
+// greatest lists the revisions that are greater than the parameter after. It returns the greatest one, or 0 if there
+// is none.
 func (s *Store) greatest(ctx context.Context, after int64) (int64, error) {
 	var last int64
 	for revision, err := range s.listed(ctx, Prefix(s.domain), after) {
@@ -124,7 +125,8 @@ func (s *Store) listed(ctx context.Context, prefix string, after int64) iter.Seq
 	}
 }
 
-// forward returns the newest revision, beginning the search with m, and a time at which this revision was the newest.
+// forward searches for the newest revision, beginning with m. It returns this revision, and a time at which it was
+// the newest.
 func (s *Store) forward(ctx context.Context, m *Manifest) (*Manifest, time.Time, error) {
 	for {
 		for range maxProbes {

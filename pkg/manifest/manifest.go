@@ -46,8 +46,8 @@
 // [Store.Next] advances a reader from revision r with one request. It accepts r+1
 // only if r+1 names r's nonce as its parent. A reader that knows r was the newest does not read the boundary again
 // for ten seconds, the trust window. This is safe, because revisions are kept longer than the trust window: for an
-// hour in a bucket. A rebuild raises the boundary without this delay, so a reader may notice a rebuild late by up to
-// the trust window.
+// hour in a bucket. A rebuild raises the boundary immediately, so a reader may notice the rebuild up to ten seconds
+// late.
 //
 // # Timelines
 //
@@ -174,7 +174,7 @@ type Store struct {
 	verifiedAt time.Time
 	hintedAt   time.Time
 	texts      texts               // the texts of the last encoded manifest; never modified
-	segments   map[string]segments // the last read history segments, by table
+	segments   map[string]segments // the history segments that were read last, by table
 
 	decoder *Decoder
 }

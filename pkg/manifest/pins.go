@@ -18,10 +18,10 @@ type pin struct {
 	files       []string // the file ids, sorted
 }
 
-// unpin deletes expired pins. To decide whether a pin has expired, it assumes that the pinned revision was current
-// until the next kept revision was published. This is safe: if a revision in between had been current at a full hour,
-// it would have its own pin. unpin starts at the oldest pin. It stops at the first pin that is younger than the
-// shortest retention rule, because all later pins are kept, too.
+// unpin deletes expired pins. To decide whether a pin has expired, unpin assumes that the pinned revision was current
+// until the next kept revision was published. This is safe: if a deleted revision in between had been current at a
+// full hour, it would have its own pin. unpin starts at the oldest pin. It stops at the first pin that is younger
+// than the shortest retention rule, because all later pins are kept, too.
 func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time) error {
 	s := c.store
 	pinned, err := c.listPins(ctx)
@@ -118,8 +118,8 @@ func (c *Collector) pin(ctx context.Context, revision int64) (*pin, error) {
 }
 
 // readable returns the files that a reader of a pinned manifest can reach. It omits the
-// segments of an index that is lost or whose checksum does not match. An index that is
-// intact but cannot be decoded comes from another build, and is an error.
+// segments of an index that is lost or whose checksum does not match. If an index is intact but cannot be decoded,
+// another build has written it, and readable returns an error.
 func (c *Collector) readable(ctx context.Context, m *Manifest) ([]File, error) {
 	files := m.Files()
 	for _, table := range slices.Sorted(maps.Keys(m.History)) {

@@ -19,10 +19,10 @@ const (
 // Publish stores next under next.Revision. Callers get next from [First], [Manifest.Successor], [Manifest.Rebuilt] or
 // [Store.NewTimeline]. Publish sets Nonce, and raises PublishedAt to now.
 //
-// Publish returns nil if next is committed. [ErrConflict] means that it is not and never will be. [ErrNotCommitted]
-// means that the boundary covers next: it was never committed, or it was committed and has since been collected. An
-// error that wraps [ErrUnknown] means that the outcome is not known: publish the same manifest again, unchanged, to
-// find out. Other errors mean that next cannot be written.
+// Publish returns nil if next is committed. [ErrConflict] means that next is not committed and never will be.
+// [ErrNotCommitted] means that the boundary covers next: it was never committed, or it was committed and has since
+// been collected. An error that wraps [ErrUnknown] means that the outcome is not known: publish the same manifest
+// again, unchanged, to find out. Other errors mean that next cannot be written.
 func (s *Store) Publish(ctx context.Context, next *Manifest) error {
 	if next.Nonce == "" {
 		next.Nonce = s.ids.New()
@@ -58,7 +58,7 @@ func (s *Store) Publish(ctx context.Context, next *Manifest) error {
 	return nil
 }
 
-// claim creates the revision, and retries until it is certain who owns the number.
+// claim creates the revision, and retries until it is certain whether this manifest or another one has the number.
 func (s *Store) claim(ctx context.Context, next *Manifest, data []byte) error {
 	key := Key(s.domain, next.Revision)
 	for try := 1; ; try++ {
@@ -117,7 +117,7 @@ func (s *Store) commit(ctx context.Context, m *Manifest) error {
 		b, _, err := s.Boundary(ctx)
 		if err == nil {
 			if b.Covers(m.Revision) {
-				s.distrust() // the revision that this process knew as the newest was outdated
+				s.distrust() // a newer revision exists than the newest one that this process knew
 				return fmt.Errorf("%w: deleted through %d", ErrNotCommitted, b.DeletedThrough)
 			}
 			return nil
@@ -150,8 +150,9 @@ func (s *Store) writeHint(ctx context.Context, revision int64) {
 	}
 }
 
-// delay returns the backoff before the next try. It doubles with each try, and is shortened by a jitter of up to a
-// half. The jitter is a hash of the nonce, so that writers diverge and replays stay deterministic.
+// delay returns the backoff before the next try. It doubles with each try, and is then shortened by a jitter of up to
+// a half. The jitter is a hash of the nonce, so that the tries of several writers spread out and replays stay
+// deterministic.
 func delay(nonce string, try int) time.Duration {
 	d := min(firstDelay<<min(try-1, 16), lastDelay)
 	spread := uint64(blob.CRC32C(fmt.Appendf(nil, "%s#%d", nonce, try)))

@@ -109,14 +109,14 @@ type Collector struct {
 
 	position string // the state file after which Collect continues
 	sweeping bool   // a pass of Collect is incomplete
-	swept    string // the floor at which the last pass of Collect began
-	absent   bool   // the last Retain did not find a revision: another process collects, or manifests were deleted
+	swept    string // the orphan floor when the last pass of Collect began
+	absent   bool   // the last Retain found the boundary replaced or a revision missing: the next one looks for gaps
 
 	oldest Oldest
 }
 
-// Asked returns the revisions that people have pinned, according to the newest revision. It returns false if this
-// process has not seen the newest revision. In this case, the collector deletes no pin.
+// Asked returns the revisions that people have pinned, as the newest state records them. current is false if this
+// process has not seen the newest state. In this case, the collector deletes no pin.
 type Asked func(ctx context.Context) (pinned map[int64]bool, current bool, err error)
 
 // NewCollector returns a collector of a domain's revisions and files. Until [Collector.Ask] is called, it does not
@@ -160,7 +160,7 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	careful := c.absent
-	if c.absent = false; careful { // expired uses binary search, which may skip a gap
+	if c.absent = false; careful { // the binary search of expired can overlook a gap
 		if through, err = w.belowGap(through); err != nil {
 			return false, err
 		}
@@ -212,7 +212,7 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 			return err
 		}
 		if next > through+1 {
-			return nil // the revision that was current at mark is not collected now
+			return nil // the revision that was current at mark is above through
 		}
 		current, err := w.at(next - 1)
 		if err != nil {
@@ -375,14 +375,15 @@ func (w *window) expired(then event.Time) (int64, error) {
 	if err != nil || next == nil || next.PublishedAt > then {
 		return w.first - 1, err // in the usual case, one read suffices
 	}
-	// Take the first revision that is absent or was published later than this time: its predecessor has not expired. So
-	// the newest revision never expires.
+	// Find the first revision that is absent or was published later than the given time. Its predecessor has not
+	// expired, but all revisions before the predecessor have. The newest revision never expires, because its successor
+	// is absent.
 	young, err := w.after(w.first+2, w.first+1+maxRevisions, then)
 	return young - 2, err
 }
 
-// exceptNewest returns the greatest revision that is not one of the newest revisions that the policy keeps, or the
-// parameter through if that is less.
+// exceptNewest returns the parameter through, or a lower revision if the policy would keep through as one of the
+// newest revisions. The parameter newest is the number of newest revisions to keep.
 func (w *window) exceptNewest(through, newest int64) (int64, error) {
 	if newest <= 1 || through < w.first {
 		return through, nil

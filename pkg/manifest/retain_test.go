@@ -363,7 +363,7 @@ func TestCollectorOfOldTimelineKeepsNewFiles(t *testing.T) {
 	require.Positive(t, refused)
 }
 
-// This test fails if remove lists manifests from the boundary on, and not from the first manifest on.
+// This test fails if the method remove lists manifests from the boundary on instead of from the first manifest on.
 func TestRetainDeletesRevisionsRecreatedBelowBoundary(t *testing.T) {
 	fx, c := newTickFixture()
 	a, sleeper := fx.author(c), fx.author(c)
@@ -383,7 +383,7 @@ func TestRetainDeletesRevisionsRecreatedBelowBoundary(t *testing.T) {
 }
 
 // A delayed writer re-creates a collected revision while a reader may still trust the revision before it. The
-// collector's clock is as far ahead as Policy.All permits. This test fails if that clock is an hour ahead.
+// collector's clock is as far ahead as Policy.All permits. The test would fail if that clock were a whole hour ahead.
 func TestNextRejectsRevisionRecreatedAtOnce(t *testing.T) {
 	fx, c := newTickFixture()
 	const trusted = 10 * time.Second

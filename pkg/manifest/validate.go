@@ -128,9 +128,9 @@ func (m *Manifest) validateFiles(p *problem, known isKnown) {
 	}
 }
 
-// validateOrder checks that each delta is newer than the one before it, and the first newer
-// than the base. Readers and merges rely on this order: they treat a delta at or below the base's revision as merged
-// into the base.
+// validateOrder checks that each delta is newer than the one before it, and that the first delta is newer than the
+// base. Readers and merges rely on this order: they treat a delta at or below the base's revision as merged into the
+// base.
 func (m *Manifest) validateOrder(p *problem) {
 	last := m.BaseSnapshot.Revision
 	for i, d := range slices.Concat(m.L1, m.L0) {

@@ -21,8 +21,8 @@ const (
 
 // Metric describes a metric.
 type Metric struct {
-	// Name follows the conventions of Prometheus: it ends with the base unit, if there is one. The name of a counter has
-	// _total after that.
+	// Name follows the conventions of Prometheus: it ends with the base unit, if the metric has one. The name of a
+	// counter ends with _total, after the unit.
 	Name string
 	Type Type
 	// Help is one sentence.

@@ -245,7 +245,7 @@ func (db *DB) keysOf(ctx context.Context, set string) (keys []string, err error)
 }
 
 // assetOf returns the asset with a key, and adds it if it is not the last element of db.assets. So all calls for one
-// key must follow each other.
+// key must be consecutive.
 func (db *DB) assetOf(key string, columns []space.Column) *asset {
 	namespace, name, _ := strings.Cut(key, "/")
 	if n := len(db.assets); n > 0 && db.assets[n-1].namespace == namespace && db.assets[n-1].name == name {

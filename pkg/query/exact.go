@@ -15,9 +15,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query/render"
 )
 
-// exactValues reads the values of a result that the driver changes a second time. The driver decodes each number in
-// JSON as a float64, and so rounds long decimals and integers beyond 2^53. It returns TIME as a time of day, which is
-// never 24:00:00, and omits the seconds of the offset of a TIMETZ.
+// exactValues reads once more those values of a result that the driver does not return exactly. The driver decodes
+// each number in JSON as a float64, and so rounds long decimals and integers beyond 2^53. It returns TIME as a time
+// of day, which is never 24:00:00, and omits the seconds of the offset of a TIMETZ.
 type exactValues struct {
 	result  mapping.Result
 	columns []bool // whether the values of a column contain such values

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/sqltext"
 )
 
-// DuckDB must call query() exactly in those texts that it executes and in which FindForbidden finds the call.
+// In every text that DuckDB executes, it must call query() if and only if FindForbidden finds the call.
 func TestFindForbiddenReadsLiteralsAsDuckDB(t *testing.T) {
 	db, err := sql.Open("duckdb", "")
 	require.NoError(t, err)

@@ -17,7 +17,8 @@ const (
 )
 
 // checkNesting rejects SQL whose brackets are nested too deeply. Brackets in string literals, quoted names and
-// comments do not count, unless the text has Unicode spaces, with which literals cannot be told from code.
+// comments do not count, unless the text has Unicode spaces: then, checkNesting cannot distinguish literals from
+// code.
 func checkNesting(sql string) error {
 	literals := !sqltext.HasUnicodeSpace(sql)
 	depth, work, line := 0, 0, 1

@@ -120,7 +120,8 @@ func (r *Rows) next(values []driver.Value) error {
 	return err
 }
 
-// nextExact reads the next row, and then the values of it that the driver changes. The caller must hold the lock.
+// nextExact reads the next row, and then once more those of its values that the driver does not return exactly. The
+// caller must hold the lock.
 func (r *Rows) nextExact(values []driver.Value) (err error) {
 	if !r.started {
 		r.started = true

@@ -30,7 +30,7 @@ type change struct {
 	version int64
 
 	// The outcome. If neither error is set and finished is true, the change is done.
-	refused  error // why check refused the change, which was then not made
+	refused  error // why check refused the change; a refused change is not made
 	err      error // system error
 	finished bool  // the outcome is known
 	done     chan struct{}
@@ -206,7 +206,7 @@ func (s *Store) stamp(temp string, version int64) error {
 	}))
 }
 
-// look describes the file or folder to which the key of a change leads.
+// look describes the file or folder that exists at the key of a change.
 func (s *Store) look(c *change) (existing, error) {
 	var st unix.Stat_t
 	err := retry(func() error {

@@ -27,7 +27,7 @@ type disk struct {
 	folders map[string]bool    // the folders that are durable
 	flushed map[string]int64   // temporary files with durable content, and their durable modification time
 	logs    map[uint64]*logImage
-	names   []map[string]uint64 // the durable names of journals, and later sets of names
+	names   []map[string]uint64 // the durable names of the journals, then each newer set of names
 
 	// fate is what happens at a later system call.
 	in       int // number of calls until fate happens
@@ -73,8 +73,8 @@ func newDisk(dir string, random *rand.Rand) *disk {
 	}
 }
 
-// system returns a store's view of the disk. The store appends its background work to the list named later, and the
-// test runs this work.
+// system returns a store's view of the disk. The store appends its background work to the list later, and the test
+// runs this work.
 func (d *disk) system(boot string, later *[]func()) *system {
 	return &system{
 		boot:        boot,
@@ -252,8 +252,8 @@ func (d *disk) syncedFolder(folder string) {
 		for path.Dir(at) != folder && at != "." {
 			at = path.Dir(at)
 		}
-		// at is the folder's own entry for the key: an object, or a subfolder. If the subfolder was removed, everything
-		// in it was removed too.
+		// The variable at is the folder's direct entry on the path of the key: an object, or a subfolder. If the subfolder
+		// was removed, everything in it was removed too.
 		if _, err := os.Stat(filepath.Join(d.dir, at)); at == key || err != nil {
 			d.objects[key] = images[len(images)-1:]
 		}

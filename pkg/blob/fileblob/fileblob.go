@@ -27,7 +27,7 @@
 //
 // The lock file records how far the journal is valid, and the state in which the last lock holder left it. The lock
 // file is never flushed, and is trusted only until the machine restarts. A process that takes the lock reads it
-// first.
+// first. It must recover in three cases:
 //
 //   - A process died while it changed the directory. Every file that has its final name is
 //     correct. A change whose file does not have its final name was not acknowledged. All files
@@ -135,7 +135,7 @@ type Store struct {
 	closed  bool     // protected by queue.leader
 	denied  error    // why the directory cannot be written, or nil
 	reader  bool     // opened with Options.Read
-	// Close waits for background, which flushes the files of an old journal.
+	// The goroutine in background flushes the files of an old journal. Close waits for it.
 	background sync.WaitGroup
 }
 

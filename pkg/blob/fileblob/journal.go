@@ -38,8 +38,8 @@ func (s *Store) lastVersion() int64 {
 	return s.journal.status.last
 }
 
-// enter opens the journal for a goroutine that has taken the lock. Usually the journal is
-// as the last lock holder left it.
+// enter prepares the journal for a goroutine that has taken the lock. Usually this process can continue with the
+// journal that it has open.
 func (s *Store) enter() error {
 	j := s.journal
 	if j == nil {
@@ -91,10 +91,9 @@ func (s *Store) catchUp() error {
 	return errors.Join(err, logs.close())
 }
 
-// restart makes all files durable and starts a new journal. With replay, it first restores the
-// files from the journals, because a power loss may have damaged files. Without replay, every file
-// that was renamed to its final name is correct. If the file of a record was not renamed, the
-// record was not acknowledged, and is discarded.
+// restart makes all files durable and starts a new journal. If replay is true, it first restores the files from the
+// journals, because a power loss may have damaged them. Otherwise, every file that was renamed to its final name is
+// correct. If the file of a record was not renamed, the record was not acknowledged, and is discarded.
 func (s *Store) restart(logs logs, replay bool) error {
 	j := s.journal
 	j.status.mark = busy

@@ -46,7 +46,7 @@ func withBoot(boot string) func(*system) { return func(sys *system) { sys.boot =
 
 func own(dir, name string) string { return filepath.Join(dir, blob.TempPrefix, name) }
 
-// journaled returns the keys of a journal's records, with "-" before removed ones.
+// journaled returns the keys of a journal's records, with "-" before the key of a removed object.
 func journaled(t *testing.T, dir, name string) []string {
 	t.Helper()
 	f, err := os.Open(own(dir, name))

@@ -78,8 +78,8 @@ func (s *Store) flushOf(old *os.File) func() {
 	}
 }
 
-// endRotation removes an old journal after its files were flushed, if it still exists. If
-// the flush failed, it marks the journal as suspect.
+// endRotation removes an old journal, if it still exists, after its files were flushed. If the flush failed, it marks
+// the journal as suspect.
 func (s *Store) endRotation(old *os.File, flushed error) error {
 	name := path.Join(blob.TempPrefix, oldName)
 	was, err := old.Stat()

@@ -78,7 +78,7 @@ func Open(ctx context.Context, name string, opts ...option.ClientOption) (*Store
 // Close closes the connections to the store.
 func (s *Store) Close() error { return s.client.Close() }
 
-// absent is the condition that no object of the name exists.
+// absent is the condition that no object with the name exists.
 var absent = storage.Conditions{DoesNotExist: true}
 
 // Create implements [blob.Store].

@@ -26,7 +26,7 @@ const (
 	maxBatchBytes = 1 << 20
 )
 
-// Write writes rows, whose cells are as [query.Rows.All] yields them, as a stream. If Write returns an error, the
+// Write writes rows as a stream. Their cells must be as [query.Rows.All] yields them. If Write returns an error, the
 // stream has no end marker, so that no reader mistakes it for the whole result.
 func Write(w io.Writer, columns []query.Column, rows iter.Seq2[[]any, error]) error {
 	schema := schemaOf(columns)

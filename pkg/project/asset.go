@@ -43,8 +43,8 @@ func keyOfPath(file string) string {
 	return path.Base(folder) + "/" + name
 }
 
-// reserved are the namespaces that DuckDB itself uses.
-var reserved = []string{"information_schema", "pg_catalog", "system", "temp"}
+// reserved are the namespaces that DuckDB itself uses. In `servo query`, the tables of the state are in main.
+var reserved = []string{"information_schema", "main", "pg_catalog", "system", "temp"}
 
 // setKey sets an asset's key, or reports an invalid one.
 func (l *loader) setKey(a *declared, at place, key, suggestion string) {

@@ -252,7 +252,8 @@ func (a *app) deployLocal(
 	}
 }
 
-// warnOfEmptyRules warns of alert rules that the release omits: they select no asset outside of files with problems.
+// warnOfEmptyRules warns of alert rules that the release omits, because they select only assets that files with
+// problems may declare.
 func (a *app) warnOfEmptyRules(c *candidate) {
 	for i := range c.project.Alerts {
 		r := &c.project.Alerts[i]

@@ -38,8 +38,8 @@ func (e *FieldError) Error() string {
 }
 
 // Unmarshal decodes JSON into a message, which it resets first. It rejects unknown and repeated fields,
-// because a misspelt field could start a different run than the caller intended. The error of a wrong
-// field is a [*FieldError].
+// because a misspelt field could start a different run than the caller intended. The error about an invalid field is
+// a [*FieldError].
 func Unmarshal(data []byte, m proto.Message) error {
 	proto.Reset(m)
 	d := decoder{jsontext.NewDecoder(bytes.NewReader(data))}

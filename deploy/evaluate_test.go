@@ -88,8 +88,8 @@ var functions = map[string]function.Function{
 	}),
 }
 
-// eval returns the value of an expression. The map each contains the values of the iterators that the expression may
-// use, by name.
+// eval returns the value of an expression. The parameter each maps the names of the iterators that the expression may
+// use to their values.
 func (p *installation) eval(e hclsyntax.Expression, each map[string]cty.Value) cty.Value {
 	p.t.Helper()
 	tree := map[string]any{}

@@ -95,8 +95,8 @@ func (p *parser) fail(field string, at part, other, format string, args ...any) 
 	p.failIn(field, at, at, other, format, args...)
 }
 
-// failIn records an error at the part at, which lies in a larger part. In the suggestion, the text other replaces the
-// larger part, which is the parameter whole.
+// failIn records an error at the part at, which lies in the larger part whole. In the suggestion, the text other
+// replaces the larger part.
 func (p *parser) failIn(field string, at, whole part, other, format string, args ...any) {
 	if p.err != nil {
 		return

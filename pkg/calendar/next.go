@@ -150,8 +150,8 @@ func (s *Schedule) step(i int, from, to int64) int64 {
 }
 
 // Jitter returns the delay of a tick: the hash of the schedule's id and of the tick, in seconds,
-// modulo the smaller of the declared jitter and the time to the next tick. So it is the same on
-// every machine, and a delayed tick is earlier than the next one.
+// modulo the smaller of the declared jitter and the time to the next tick. So the delay is the same on every machine,
+// and a delayed tick is due before the instant of the next tick.
 func (s *Schedule) Jitter(id string, tick time.Time) time.Duration {
 	most := s.spec.JitterSec
 	if most == 0 {

@@ -171,15 +171,16 @@ func (z *zone) until(i int) int64 {
 	return math.MaxInt64
 }
 
-// local holds the first n instants at which the clocks of a zone show a local time. If there are none, the
-// local time is in a gap, and gap is the index of the span that begins after it.
+// local holds the instants at which the clocks of a zone show a local time: the first n elements of the array. If
+// there are none, the local time is in a gap, and gap is the index of the span that begins after it.
 type local struct {
 	instants [maxInstants]int64
 	n        int
 	gap      int // 0: no gap
 }
 
-// maxInstants is the greatest number of instants in a local. So far, no zone has had a local time three times.
+// maxInstants is the greatest number of instants at which clocks may show the same local time. So far, no zone has
+// had a local time three times.
 const maxInstants = 4
 
 // resolve returns the instants of a local time. wall is in seconds since 1970-01-01T00:00 of the zone's clocks.

@@ -8,7 +8,7 @@ import (
 
 // Categories of errors say where to look for the cause.
 const (
-	CategoryTransient      = "transient"      // the problem ends without action: rate limits, networks, services
+	CategoryTransient      = "transient"      // the problem ends by itself: rate limits, networks, services
 	CategoryResource       = "resource"       // memory, disk
 	CategoryInfrastructure = "infrastructure" // the worker, the queue, the store
 	CategoryTimeout        = "timeout"        // the work took too long

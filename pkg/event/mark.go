@@ -15,8 +15,8 @@ const (
 // PartitionsMarked is a person's command to mark outputs of an asset. A mark ends when a later
 // output of its partition becomes visible.
 type PartitionsMarked struct {
-	// CommandID makes the command unique. The marks of a command with a greater ID replace the marks of a command with a
-	// lesser ID. Only the mark "missing" is never replaced.
+	// CommandID makes the command unique. The marks of a command replace the marks of every command with a smaller id.
+	// Only the mark "missing" is never replaced.
 	CommandID string `json:"command_id"`
 	Asset     string `json:"asset"`
 	// Mark is stale, fresh or missing.

@@ -37,7 +37,7 @@ func (m members) byName() map[string]json.RawMessage {
 	return named
 }
 
-// split returns the members of a JSON object, or nil for null. It takes most of the time of decoding, so its fast
+// split returns the members of a JSON object, or nil for null. Decoding spends most of its time here, so the fast
 // path avoids maps and reflection. If the fast path fails, [encoding/json] decides whether the text is valid, and its
 // error is returned.
 func split(raw []byte) (members, error) {

@@ -261,7 +261,7 @@ const (
 	TimerWake = "WAKE"
 )
 
-// TimerRequested requests a timer that the fold does not derive, or that a lost timer is scheduled again.
+// TimerRequested requests a timer that the fold does not derive, or a new scheduling of a lost timer.
 type TimerRequested struct {
 	TimerID    string          `json:"timer_id"`
 	TimerType  string          `json:"timer_type"`

@@ -10,8 +10,8 @@ import (
 )
 
 // Keep says which superseded versions of a partition to keep. A superseded version is kept while two conditions hold:
-// it is one of the newest versions, whose number is Versions, and less time than For has passed since it was
-// superseded. The visible version counts as one of the newest versions.
+// it is among the newest versions, as many as Versions says, and less time than For has passed since it was
+// superseded. The visible version is one of the newest versions.
 type Keep struct {
 	Versions int           // 0: 3
 	For      time.Duration // 0: 30 days

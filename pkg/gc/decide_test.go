@@ -90,8 +90,8 @@ func TestDecideDeletesMarkersFirst(t *testing.T) {
 	require.Equal(t, []string{"p/m001/_commit.json", "p/m001/x/data.parquet"}, []string{got[0].Objects[0].Key, got[0].Objects[1].Key})
 }
 
-// By the worker's clock the version was superseded long ago, but the later version was published only recently. So a
-// plan that names the old version may still be unfolded.
+// By the worker's clock the version was superseded long ago, but the later version was published only recently. So
+// there may be a plan that names the old version and is not folded yet.
 func TestDecideWaitsForUnfoldedPlans(t *testing.T) {
 	t.Parallel()
 	keep := gc.Keep{Versions: 1}.WithDefaults()

@@ -33,8 +33,8 @@ func ParseAllowed(texts []string) (Allowed, error) {
 	return all, nil
 }
 
-// Only restricts a function that reads secrets, the parameter from: the returned function rejects secrets that the
-// channels of the tenant may not use, and calls from for the others.
+// Only returns a function that reads secrets with the function from, but rejects secrets that the channels of the
+// tenant may not use.
 func (a Allowed) Only(tenant string, from func(ctx context.Context, reference string) (string, error)) func(context.Context, string) (string, error) {
 	return func(ctx context.Context, reference string) (string, error) {
 		for _, x := range a {

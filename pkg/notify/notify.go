@@ -139,7 +139,7 @@ func post(ctx context.Context, c *release.Channel, to string, header http.Header
 	request.Header.Set("User-Agent", "servo")
 	answer, err := client(c.AllowPrivate).Do(request)
 	if failure := (*url.Error)(nil); errors.As(err, &failure) {
-		err = failure.Err // the message of failure contains the URL
+		err = failure.Err // the text of a url.Error contains the URL
 	}
 	if err != nil {
 		return err

@@ -33,7 +33,8 @@ var message = &notify.Message{
 	RunID: "01JD0000000000000000000001", FirstAt: 1_000_000, LastAt: 2_000_000, Command: "servo explain clean/daily",
 }
 
-// sender returns a sender that can read one secret, file:key. Its value is value.
+// sender returns a sender that can read one secret. The secret's reference is file:key, and its value is the
+// parameter value.
 func sender(value string) *notify.Sender {
 	return &notify.Sender{Clock: clock.System{}, Secrets: func(_ context.Context, reference string) (string, error) {
 		if reference != "file:key" {

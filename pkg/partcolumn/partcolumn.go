@@ -208,7 +208,7 @@ const maxName = 255
 // linkable reports whether DuckDB can read the values of a partition from the names of folders below r.folder.
 func (r *reader) linkable(keyed []space.Column, partition ids.Partition) bool {
 	if strings.ContainsAny(r.folder, "=*?[") {
-		return false // DuckDB would read the folder as a column or as a pattern
+		return false // DuckDB would read the folder's name as a column or as a pattern
 	}
 	for _, c := range keyed {
 		if len(folderName(c, partition)) > maxName {

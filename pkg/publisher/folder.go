@@ -258,9 +258,9 @@ func checkNames(folder string) error {
 	return nil
 }
 
-// settle corrects the record if an interrupted update has replaced a link, but the record still names the new output
-// as the one that is about to replace the earlier output. Without this correction, the record would be wrong if the
-// current update fails to replace the link.
+// settle corrects the record after an update that was interrupted: the update may have replaced a link, while the
+// record still says that the new output is about to replace the earlier one. Without this correction, the record
+// would be wrong if the current update fails to replace the link.
 func (u *update) settle(recorded *Recorded, c *change) {
 	if recorded == nil || recorded.Replacing[c.folder] == "" {
 		return

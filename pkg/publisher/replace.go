@@ -136,7 +136,7 @@ func (u *update) copyOutput(ctx context.Context, c *change) error {
 		if err := u.before(); err != nil {
 			return err
 		}
-		if err := u.root.Remove(c.path()); err != nil { // a folder cannot replace a link by a rename
+		if err := u.root.Remove(c.path()); err != nil { // a rename cannot replace a link with a folder
 			return err
 		}
 	}

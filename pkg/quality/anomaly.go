@@ -105,7 +105,7 @@ func (b Band) Contains(value int64) bool {
 	return v.Cmp(b.Low) >= 0 && v.Cmp(b.High) <= 0
 }
 
-// String returns the whole numbers of the band, as in "94..106".
+// String returns the least and the greatest whole number in the band, as in "94..106".
 func (b Band) String() string {
 	low, high := ceil(b.Low), floor(b.High)
 	return fmt.Sprintf("%s..%s", low, high)

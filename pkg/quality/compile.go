@@ -85,7 +85,7 @@ func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'
 // Name returns a name as an identifier in SQL.
 func Name(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
 
-// SQL returns the literal in SQL.
+// SQL returns the literal as SQL text.
 func (l Literal) SQL() string {
 	if l.Number {
 		return l.Text
@@ -97,7 +97,7 @@ func where(table, condition string) string { return "SELECT * FROM " + table + "
 
 func names(columns []string) string { return each(columns, ", ", "%s") }
 
-// each formats every column as an identifier and joins the results.
+// each applies a format to the identifier of every column, and joins the results.
 func each(columns []string, separator, format string) string {
 	parts := make([]string, len(columns))
 	for i, column := range columns {
@@ -266,8 +266,8 @@ func (l *Literal) beyond(column, operator string) string {
 // times are ahead of UTC.
 const futureTolerance = 24 * time.Hour
 
-// freshness fails if the newest value is too old, is in the future, or does not exist. Without the limit on the future,
-// a single value in the far future would hide for years that no new rows arrive.
+// freshness compiles a check that fails if the newest value is too old, is too far in the future, or does not exist.
+// Without the limit on the future, a single value in the far future would hide for years that no new rows arrive.
 func (p *Params) freshness(table, column string, now time.Time) Compiled {
 	at := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.999999") + "+00" }
 	oldest, latest := at(now.Add(-time.Duration(p.MaxAgeSec)*time.Second)), at(now.Add(futureTolerance))

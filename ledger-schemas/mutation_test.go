@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// mutation makes one place of a document invalid, and restores it.
+// mutation is a change that makes one place of a document invalid, and that can be undone.
 type mutation struct {
 	name  string
 	field string // the field that the error must name
@@ -24,7 +24,7 @@ type mutation struct {
 	undo  func()
 }
 
-// mutations returns changes of a document that each violate one rule of its schema.
+// mutations returns changes to a document. Each change violates one rule of the document's schema.
 func mutations(path string, root, s schema, doc map[string]any) []mutation {
 	var found []mutation
 	if s.sub("properties") == nil && s.sub("additionalProperties") == nil {

@@ -208,8 +208,8 @@ func TestReleasedSchemasOnlyGrow(t *testing.T) {
 	}
 }
 
-// shrunk returns the first incompatible change of a released schema, or "". Only descriptions may
-// change, and only optional properties and values of an enumeration may be added.
+// shrunk describes the first incompatible change to a released schema. If there is none, it returns "". Only
+// descriptions may change, and only optional properties and values of an enumeration may be added.
 func shrunk(path string, released, current schema) string {
 	for key, was := range released {
 		if key == "description" || key == "title" {

@@ -134,7 +134,7 @@ func (a *Archiver) pass(ctx context.Context, until string, stands func(context.C
 		if err != nil {
 			return false, err
 		}
-		if len(archived) == 0 { // the file of this name lacks the first entry: skip the entry
+		if len(archived) == 0 { // an existing file with the name lacks the first entry: skip the entry
 			a.position = entries[0].ID
 			return true, nil
 		}

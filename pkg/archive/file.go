@@ -26,7 +26,8 @@ type row struct {
 	CRC32C int64 `col:"crc32c,null"`
 }
 
-// lines returns the table of the rows. Creating the table is slow, so it is created only once.
+// lines returns the [table.Table] that describes the columns of an archive file. Creating it is slow, so it is
+// created only once.
 var lines = sync.OnceValue(func() *table.Table[row] { return table.Of[row]("ledger_archive") })
 
 var format parquetfile.Format

@@ -42,7 +42,7 @@ func (r *Reader) List(ctx context.Context, in Range) iter.Seq2[Entry, error] {
 	}
 }
 
-// merge yields the ledger's names and the entries of the archive's files in one order.
+// merge yields the entries of the ledger and the entries of the archive in one common order.
 type merge struct {
 	ctx    context.Context //nolint:containedctx // a merge exists only during one iteration
 	reader *Reader

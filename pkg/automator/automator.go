@@ -74,12 +74,12 @@ func (a *Automator) React(s *state.State) {
 }
 
 const (
-	// batch is how many schedules and how many requests one pass handles.
+	// batch is the maximum number of schedules, and also of requests, that one pass handles.
 	batch = 200
 	// parallel is how many requests are planned at once. starting is how many small runs start at once.
 	parallel = 4
 	starting = 64
-	// The wait after a failed pass doubles between these bounds.
+	// The wait after a failed pass starts at the first value, and doubles with each failed pass up to the second.
 	minWait = time.Second
 	maxWait = 30 * time.Second
 )
@@ -127,11 +127,11 @@ type progress int
 const (
 	nothingLeft progress = iota
 	someLeft
-	failedLeft // the remaining work was handled recently without effect, and is repeated later
+	failedLeft // the remaining work was tried recently without effect, and will be tried again later
 )
 
-// pass handles some of the work of the current state. It skips the work that the parameter done has recorded
-// recently.
+// pass handles some of the work of the current state. It skips work that, according to the parameter done, was
+// handled less than retryAfter ago.
 func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 	snap, err := a.engine.Current(ctx)
 	if err != nil {

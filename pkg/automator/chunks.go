@@ -19,7 +19,7 @@ func (a *Automator) startChunk(ctx context.Context, snap *snapshot.Snapshot, row
 	key, _, _ := state.ParseChunkRequest(row.RequestID)
 	b := snap.State.Backfills.Get(key.BackfillID)
 	if b == nil {
-		return nil // the backfill is gone, and so is its request
+		return nil // the backfill was deleted, and its requests with it
 	}
 	p := current
 	if b.Release != "" && b.Release != current.sha {

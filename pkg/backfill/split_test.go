@@ -36,7 +36,7 @@ func months() *space.Space {
 	return space.New(space.Dimension{Name: "date", Kind: space.Monthly, Start: "2025-01", End: "2025-03"})
 }
 
-// whole returns all partitions of assets.
+// whole returns a selection of all partitions of the given assets.
 func whole(t require.TestingT, assets []plan.Asset) map[ids.AssetKey][]string {
 	selected := map[ids.AssetKey][]string{}
 	for i := range assets {

@@ -13,7 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret/gcpsecret"
 )
 
-// Secrets returns the secrets that a service can read: variables of its environment, and Secret Manager.
+// Secrets returns a function that reads secrets for a service: from variables of its environment, and from Secret
+// Manager.
 func Secrets(lookup func(name string) (string, bool)) func(ctx context.Context, reference string) (string, error) {
 	return secret.Sources{plan.SecretEnv: secret.Variables(lookup), plan.SecretGCP: gcpsecret.Source()}.Resolve
 }

@@ -41,13 +41,13 @@ func (e *CronError) Error() string {
 	return fmt.Sprintf("%s: %s: write %q", where, e.Problem, e.Suggestion)
 }
 
-// macros maps names of expressions to the expressions.
+// macros maps the names of common expressions to the expressions.
 var macros = map[string]string{
 	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
 	"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }
 
-// part is a piece of an expression and its place.
+// part is a piece of an expression, with its position there.
 type part struct {
 	text string
 	at   int // offset in the expression

@@ -15,8 +15,9 @@ import (
 // everyZone is set by `make zones`: the test then walks through 68 years of all zones.
 var everyZone = flag.Bool("every-zone", false, "walk through every minute of every time zone")
 
-// The walk below is an independent implementation, which shares no code with the package. For each quarter of an hour,
-// it computes the local time of each minute. Then it applies the policy to the whole list.
+// The walk below is an independent implementation, which shares no code with the package. It finds the periods with
+// one offset by probing the zone every quarter of an hour, and lists all matching local times in them. Then it
+// applies the policy to the whole list.
 
 // stretch is a period in which a zone has one offset.
 type stretch struct{ from, to, offset int64 }

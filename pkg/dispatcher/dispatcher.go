@@ -266,7 +266,7 @@ func (d *Dispatcher) orders(snap *snapshot.Snapshot, actions []control.Action) [
 }
 
 // without says which upstreams of a dispatched task did not succeed. All upstreams have ended, unless a rebuild from
-// the bare ledger has adopted the task.
+// the bare ledger has admitted the task because of a worker's report.
 func without(s *state.State, row *state.Dispatch) contract.Without {
 	t := s.Tasks.Get(state.Key2{A: row.RunID, B: row.TaskKey})
 	switch {

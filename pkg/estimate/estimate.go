@@ -246,7 +246,8 @@ func (s *schedule) ready(i int) {
 	}
 }
 
-// released records that task i has ended, and returns the tasks that no longer wait for any task.
+// released records that task i has ended, and returns the tasks that have waited for it and now wait for no other
+// task.
 func (s *schedule) released(i int) []int {
 	var free []int
 	for _, j := range s.next[i] {

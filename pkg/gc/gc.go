@@ -99,7 +99,7 @@ const (
 	// executions may have left files.
 	maxVersion = 200_000
 	deletes    = 16 // concurrently
-	// maxFailures is the number of failed objects after which a pass ends.
+	// maxFailures is how many objects a pass may fail to read or delete before it ends.
 	maxFailures = 20
 )
 

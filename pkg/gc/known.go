@@ -323,9 +323,9 @@ func (k *known) rows(c *cell, settled int64) Rows {
 	}
 }
 
-// settledSeq finds the newest kept revision of this timeline that was published at least the duration superseded
-// before k.through, and returns its FoldSeq. It returns 0 if there is no such revision, for example after a rebuild,
-// which starts a new timeline.
+// settledSeq returns the FoldSeq of the newest kept revision that was published at or before the time k.through minus
+// superseded. It returns 0 if there is no such revision in this timeline, for example after a rebuild, which starts a
+// new one.
 func (k *known) settledSeq(ctx context.Context, p *pass, superseded time.Duration) (int64, error) {
 	if seq, ok := k.settled[superseded]; ok || k.through == 0 {
 		return seq, nil

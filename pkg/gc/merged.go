@@ -34,7 +34,8 @@ type mergedAsset struct {
 	index  merged.Index
 	// damaged means that the index could not be read. In that case, any merged file may contain any output.
 	damaged bool
-	// holders maps hashes of materializations to the ids of merged files that contain them. Nil: not loaded yet.
+	// holders maps hashes of materializations to the ids of merged files that contain them. It is nil until it is
+	// loaded.
 	holders map[uint64][]string
 }
 
@@ -195,7 +196,7 @@ func (p *pass) dropAll(ctx context.Context, asset string, m *mergedAsset) error 
 	if p.opts.DryRun {
 		return p.delete(ctx, asset, Garbage{Reason: Merged, Objects: objects})
 	}
-	for _, o := range objects { // the index is the last one
+	for _, o := range objects { // the index is last
 		if err := p.Store.Delete(ctx, o.Key); err != nil {
 			return p.failed(ctx, fmt.Errorf("delete %s: %w", o.Key, err))
 		}

@@ -60,8 +60,8 @@ type Verifier struct {
 	tokens *oidc.IDTokenVerifier
 }
 
-// New returns a verifier. It reads the issuer's keys with the first token, and again when a token names an unknown
-// key. The verifier uses only the values of ctx, and keeps working after ctx ends.
+// New returns a verifier. It reads the issuer's keys when it verifies the first token, and again when a token names
+// an unknown key. The verifier uses only the values of ctx, and keeps working after ctx ends.
 func New(ctx context.Context, cfg Config) *Verifier {
 	cfg.Audience = strings.TrimSuffix(cfg.Audience, "/")
 	client := &http.Client{Transport: &paced{inner: cmp.Or(cfg.Client.Transport, http.DefaultTransport), now: cfg.Now}, Timeout: keysTimeout}

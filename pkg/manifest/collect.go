@@ -216,7 +216,7 @@ func (c *Collector) unreferenced(ctx context.Context, m *Manifest, keys []string
 	return without(left, referenced), nil
 }
 
-// without returns the keys whose file id is not referenced.
+// without returns the keys of the files whose ids are not in referenced.
 func without(keys []string, referenced map[string]bool) []string {
 	var left []string
 	for _, key := range keys {

@@ -113,7 +113,7 @@ type BaseSnapshot struct {
 	FoldTime event.Time `json:"fold_time,omitempty,omitzero"`
 	// EntriesFrom is the ULID below which rows of ledger entries are in history.
 	EntriesFrom string `json:"entries_from,omitempty"`
-	// RunsFrom is the ULID below which closed runs are not kept.
+	// RunsFrom is a ULID. The state no longer contains closed runs with lower ids.
 	RunsFrom string `json:"runs_from,omitempty"`
 	// PartitionsFrom is a ULID. Rows of partition_status that runs with lower ids wrote may be in history only.
 	PartitionsFrom string `json:"partitions_from,omitempty"`
@@ -127,7 +127,7 @@ func (b BaseSnapshot) After(revision int64) bool {
 
 // L0Limits define when deltas are merged.
 type L0Limits struct {
-	MaxCount int   `json:"max_count"` // number of L0 deltas in files that are merged into one L1 delta
+	MaxCount int   `json:"max_count"` // how many L0 deltas in files are merged into one L1 delta
 	MaxBytes int64 `json:"max_bytes"` // minimum total size of the deltas for a rewrite of the base
 }
 

@@ -344,7 +344,7 @@ func (c *Check) validateKind() error {
 	return fmt.Errorf("unknown kind %.40q", c.Kind)
 }
 
-// bounded reports whether there is a bound, and whether all bounds are valid.
+// bounded reports whether at least one bound is set, and every bound that is set is valid.
 func (p *Params) bounded() bool {
 	return (p.Min != nil || p.Max != nil) && (p.Min == nil || !p.Min.bad()) && (p.Max == nil || !p.Max.bad())
 }

@@ -36,7 +36,7 @@ type asset struct {
 	listed bool // the session's SQL lists views but does not mention the asset, so only some of its files are known
 }
 
-// noParquet is the problem of an asset without rows.
+// noParquet is the reason why an asset without Parquet files has no view.
 const noParquet = "its outputs contain no *.parquet files"
 
 // loadAssets finds the files of each asset's current outputs. It must run before confine, which allows DuckDB to read

@@ -20,7 +20,7 @@ import (
 // of day, which is never 24:00:00, and omits the seconds of the offset of a TIMETZ.
 type exactValues struct {
 	result  mapping.Result
-	columns []bool // whether the values of a column contain such values
+	columns []bool // whether a column contains such values, possibly nested
 	next    mapping.IdxT
 	chunk   mapping.DataChunk // contains the current row; its Ptr is nil before the first row
 	vectors []*exactVector    // the columns of the chunk; nil for a column without such values

@@ -57,7 +57,7 @@ func TestExportWritesViews(t *testing.T) {
 		entries, err := os.ReadDir(filepath.Join(file+".links", "a.x"))
 		require.NoError(t, err)
 		for _, e := range entries {
-			name, _, _ := strings.Cut(e.Name(), "-") // without the hash of the partition
+			name, _, _ := strings.Cut(e.Name(), "-") // drop the hash of the partition
 			names = append(names, name)
 		}
 		return names

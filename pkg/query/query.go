@@ -81,7 +81,7 @@ type DB struct {
 	tables    map[string]Table
 	checked   *filecheck.Cache
 	links     string // the folder for symbolic links
-	linked    int    // the number of folders created in links
+	linked    int    // how many folders were created in the folder links
 
 	openMu sync.Mutex
 	open   map[*Rows]struct{}

@@ -18,7 +18,7 @@ const (
 	// jsonFactor is the estimated memory per byte of JSON. The factor is large because the driver decodes JSON, and each
 	// character may become a value.
 	jsonFactor = 16
-	// comparisonsPerByte expresses the time that the driver needs to convert a map in bytes, so that the limit of a
+	// comparisonsPerByte expresses as bytes the time that the driver needs to convert a map, so that the limit of a
 	// row's size also limits this time. The driver compares each key of a map with all earlier keys, and cannot be
 	// interrupted. At a limit of 64 MiB, the maps of a row take a few seconds.
 	comparisonsPerByte = 16

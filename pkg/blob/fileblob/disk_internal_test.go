@@ -133,7 +133,7 @@ func (d *disk) do(call func() error) error {
 	return call()
 }
 
-// at is called before each system call, and executes fate after the given number of calls.
+// at is called before each system call. It counts d.in down, and executes the fate when d.in reaches 0.
 func (d *disk) at() error {
 	d.look()
 	if d.in--; d.in != 0 {

@@ -104,7 +104,7 @@ const (
 type Options struct {
 	// NoSync skips every flush. It is fast, but a machine crash loses data. Only for tests.
 	NoSync bool
-	// Now returns the time with which the store dates objects; nil means the system clock.
+	// Now returns the time from which the store derives the versions of objects; nil means the system clock.
 	Now func() time.Time
 	// Read opens the store for reading, even if the directory cannot be written. Writes to such a directory fail with
 	// the reason.

@@ -91,7 +91,7 @@ func (p *prefix) Write(b []byte) (int, error) {
 	return p.Buffer.Write(b)
 }
 
-// source reads until its context is done.
+// source is a reader that returns an error as soon as its context is done.
 type source struct {
 	ctx context.Context //nolint:containedctx // used only during the call that created the source
 	r   io.Reader

@@ -142,7 +142,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// once returns an object whose calls are never retried.
+// once returns the handle of an object. The client never retries calls with this handle.
 func (s *Store) once(key string) *storage.ObjectHandle {
 	return s.bucket.Object(key).Retryer(storage.WithPolicy(storage.RetryNever))
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -252,10 +253,14 @@ func (f *folder) miss(item *event.JudgedDeadline) {
 		return
 	}
 	put(f, f.st.DeadlineMisses, row)
+	missing := "1 partition of %s was missing or stale at %s"
+	if n := int64(len(item.Missing)) + item.More; n != 1 {
+		missing = strconv.FormatInt(n, 10) + " partitions of %s were missing or stale at %s"
+	}
 	f.alert(transition{
 		subject: subjectAsset + item.Asset, asset: item.Asset, causes: []string{event.CauseDeadlineMissed}, item: item.Period,
 		partition: item.Missing[0], code: "DEADLINE",
-		message: fmt.Sprintf("%d partitions of %s were missing or stale at %s", int64(len(item.Missing))+item.More, orDefault(item.Period, "the asset"), item.DueAt),
+		message: fmt.Sprintf(missing, orDefault(item.Period, "the asset"), item.DueAt),
 	})
 }
 

@@ -292,8 +292,9 @@ func (a *attempt) beat(ctx context.Context) bool {
 func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if a.env.TimeoutSec > 0 {
 		stop := background(ctx, func(ctx context.Context) {
-			if a.w.cfg.Clock.Sleep(ctx, time.Duration(a.env.TimeoutSec)*time.Second) == nil {
-				a.job.stop(errTimedOut)
+			limit := time.Duration(a.env.TimeoutSec) * time.Second
+			if a.w.cfg.Clock.Sleep(ctx, limit) == nil {
+				a.job.stop(timedOutError{limit})
 			}
 		})
 		defer stop()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
@@ -89,9 +90,15 @@ func categoryOf(code, category string) string { return cmp.Or(event.CategoryOf(c
 var (
 	// errReplaced means that a later attempt is current. The execution then reports nothing.
 	errReplaced    = errors.New("the attempt was replaced by a later one")
-	errTimedOut    = errors.New("the task timed out")
 	errInterrupted = errors.New("the worker is shutting down; the task can be retried")
 )
+
+// timedOutError reports that an execution has reached its timeout.
+type timedOutError struct{ limit time.Duration }
+
+func (e timedOutError) Error() string {
+	return fmt.Sprintf("timed out after %s, the timeout of the asset", e.limit)
+}
 
 type cancelledError struct{ reason string }
 
@@ -107,11 +114,12 @@ func (e cancelledError) Error() string {
 func verdict(stopped context.Context, mask *secret.Mask, err error) (event.Outcome, *event.Error) {
 	cause := context.Cause(stopped)
 	var cancelled cancelledError
+	var timedOut timedOutError
 	switch {
 	case errors.As(cause, &cancelled):
 		return event.Cancelled, &event.Error{Code: CodeCancelled, Category: CategoryCancelled, Message: bounded(cancelled.Error())}
-	case errors.Is(cause, errTimedOut):
-		return event.TimedOut, &event.Error{Code: CodeTimeout, Category: event.CategoryTimeout, Message: errTimedOut.Error(), Retryable: true}
+	case errors.As(cause, &timedOut):
+		return event.TimedOut, &event.Error{Code: CodeTimeout, Category: event.CategoryTimeout, Message: timedOut.Error(), Retryable: true}
 	case cause != nil: // Close interrupted the execution, or stopped waiting for it and killed it
 		return event.Failed, &event.Error{
 			Code: CodeInterrupted, Category: CategoryInfrastructure, Message: errInterrupted.Error(), Retryable: true,

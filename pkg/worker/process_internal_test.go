@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/duckdb/duckdb-go/v2"
 	"github.com/stretchr/testify/require"
@@ -131,7 +132,7 @@ func TestVerdictFollowsStopCause(t *testing.T) {
 		code    string
 	}{
 		{cancelledError{"enough"}, event.Cancelled, CodeCancelled},
-		{errTimedOut, event.TimedOut, CodeTimeout},
+		{timedOutError{time.Second}, event.TimedOut, CodeTimeout},
 		{errInterrupted, event.Failed, CodeInterrupted},
 		{nil, event.Failed, CodeInterrupted},
 	} {

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// BenchmarkRefresh advances a reader by one revision, which triggers a run of one task. The states of the benchmark
-// have different numbers of live tasks.
+// BenchmarkRefresh measures how long a reader takes to read one new revision, which adds a run of one task, for
+// states with different numbers of live tasks.
 func BenchmarkRefresh(b *testing.B) {
 	for _, live := range []int{0, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {

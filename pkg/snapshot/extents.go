@@ -15,7 +15,7 @@ type extent struct {
 	file  manifest.File
 	parts table.Parts // nil: the extent is the whole file
 	part  int
-	min   manifest.Cell // a lower bound of the keys; no row need have this key
+	min   manifest.Cell // a lower bound of the keys, not necessarily the key of a row
 }
 
 func wholeFile(f manifest.File) []extent { return []extent{{file: f, min: f.Min}} }

@@ -90,8 +90,8 @@ func (h History) Since() event.Time {
 	return event.At(ids.Time(h.runsFrom))
 }
 
-// Has reports whether a run that is not in the live state is closed. The run is closed if history contains the run,
-// or no longer keeps runs with its id.
+// Has reports whether a run is closed. The caller has not found the run in the live state, so it is closed if history
+// contains it, or if runs with such old ids are no longer kept.
 func (h History) Has(ctx context.Context, runID string) (bool, error) {
 	if !h.Kept(runID) {
 		return true, nil
@@ -123,8 +123,8 @@ func (h History) Has(ctx context.Context, runID string) (bool, error) {
 	return false, nil
 }
 
-// runIDCache caches the run ids of those segments of table runs that were most recently read by Has. A few segments
-// are enough, because late reports usually arrive in bursts, and the runs of a burst are in few segments.
+// runIDCache caches the run ids in the segments of the table runs that Has has read most recently. A few segments are
+// enough, because late reports usually arrive in bursts, and the runs of a burst are in few segments.
 type runIDCache struct {
 	mu       sync.Mutex
 	segments []cachedSegment
@@ -204,7 +204,7 @@ func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok fu
 	return runs, nil
 }
 
-// runsAtOnce is the maximum number of whole rows of runs that are decoded at once.
+// runsAtOnce is the maximum number of runs whose whole rows are decoded at once.
 const runsAtOnce = 1000
 
 // Deployments returns all deployments that are live or in history, newest first.
@@ -226,8 +226,8 @@ func (s *Snapshot) Deployments(ctx context.Context) ([]*state.Deployment, error)
 	return deployments, nil
 }
 
-// RunCount returns an upper bound on the number of runs, live and closed. It may include some of the oldest runs that
-// are no longer kept.
+// RunCount returns an upper bound on the number of runs, live and closed. It may count old runs that are no longer
+// kept.
 func (s *Snapshot) RunCount() int { return s.State.Runs.Len() + int(s.History.indexes[runsTable].Rows) }
 
 // WithRun returns a state that contains a run: the live state, or a state with only the rows of the closed run, its
@@ -349,9 +349,9 @@ func historyFiles(ctx context.Context, store *manifest.Store, m *manifest.Manife
 const MaxSegment = 1 << 18
 
 // Absorbed returns the segments to merge with a new segment, which has the given number of rows. It goes backwards
-// from the last segment. It takes a segment if this segment has at most twice as many rows as everything after it,
-// and the merged result has at most MaxSegment rows; it stops at the first other segment. So a row is rewritten a
-// logarithmic number of times.
+// from the last segment, and stops at the first segment that has more than twice as many rows as the new and all
+// later segments together, or with which the result would exceed MaxSegment rows. So a row is rewritten a logarithmic
+// number of times.
 func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 	from := len(segments)
 	for from > 0 && segments[from-1].Rows <= 2*rows && rows+segments[from-1].Rows <= MaxSegment {
@@ -361,8 +361,8 @@ func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 	return segments[from:]
 }
 
-// Expired reports whether all rows of a segment belong to runs below from, the id below
-// which runs are no longer kept.
+// Expired reports whether all rows of a segment belong to runs that are no longer kept: their ids are below the
+// parameter from.
 func Expired(f manifest.File, from string) bool { return f.MaxRun != "" && f.MaxRun < from }
 
 // Combine merges stored files of a table with f, which is not stored yet, and drops the rows of runs whose ids are

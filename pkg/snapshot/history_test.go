@@ -31,7 +31,8 @@ func (fx *fixture) write(tier string, rows *state.Rows) []manifest.File {
 }
 
 // If a merge of deltas began before a new base was published, its result can contain rows that the base moved to
-// history. This test fails if Load does not call Evict, or if Advance does not check the least sequence number.
+// history. Load and Advance must evict these rows. This test fails if Load does not call Evict, or if Advance does
+// not compare the least sequence number of the loaded rows with the cutoff.
 func TestAdvanceEvictsRowsThatAreInHistory(t *testing.T) {
 	fx := newFixture(t)
 	closed := fx.Run(foldtest.Task("a"), foldtest.Task("b", "a"))

@@ -59,10 +59,10 @@ func deltaSources(store *manifest.Store, deltas []manifest.Delta) []Source {
 	return sources
 }
 
-// Advance returns the state of the manifest m. The caller passes what it has: from is the manifest of an earlier
-// revision, and own is the state of that revision. Advance applies the deltas of later revisions to own. It loads the
-// whole state if from is nil or on another timeline, or if m has a new base that contains revisions after from.
-// Advance takes ownership of own: it modifies own and may return it. If Advance returns an error, own is unchanged.
+// Advance returns the state of the manifest m. The parameter from is the manifest of an earlier revision, and own is
+// the state of that revision. Advance applies the deltas of later revisions to own. It loads the whole state if from
+// is nil or on another timeline, or if m has a new base that contains revisions after from. Advance takes ownership
+// of own: it modifies own and may return it. If Advance returns an error, own is unchanged.
 //
 // A merged delta may contain changes that own already contains. These changes are never older than the rows of own,
 // because a merge includes the last change of each row up to the revision of its result. Advance also evicts the rows

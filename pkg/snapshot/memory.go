@@ -21,7 +21,7 @@ type memory struct {
 	decoders map[ids.Domain]*manifest.Decoder
 }
 
-// remembered is how many manifests of a domain a memory codec remembers.
+// remembered is the number of manifests that the decoder of each domain remembers.
 const remembered = 256
 
 // Decoder returns a decoder of a domain's manifests. All processes of a simulation share this decoder. If c is not a

@@ -76,7 +76,7 @@ func (s *Snapshot) Versions(ctx context.Context, asset string) iter.Seq2[*state.
 	return s.partitions(ctx, manifest.Cell{Asset: asset}, asset, s.History.versions)
 }
 
-// marked reports whether an output of an asset is marked, or the asset was forgotten.
+// marked reports whether an asset has a marked output or was forgotten.
 func (s *Snapshot) marked(asset string) (found bool) {
 	if s.State.Forgotten.Get(asset) != nil {
 		return true
@@ -285,7 +285,7 @@ func (s *Snapshot) WithHidden(ctx context.Context, asset string) iter.Seq2[*stat
 	return s.partitions(ctx, manifest.Cell{Asset: asset}, asset, s.History.page)
 }
 
-// visible yields rows without those of hidden outputs.
+// visible yields the rows whose outputs are not hidden, and all errors.
 func (s *Snapshot) visible(rows iter.Seq2[*state.Partition, error]) iter.Seq2[*state.Partition, error] {
 	if s.State.Marks.Len() == 0 && s.State.Forgotten.Len() == 0 {
 		return rows
@@ -301,7 +301,7 @@ func (s *Snapshot) visible(rows iter.Seq2[*state.Partition, error]) iter.Seq2[*s
 
 // MarksOf yields the marks of the outputs of an asset. If the asset was forgotten, its older outputs are hidden, and
 // MarksOf also yields a mark as missing for each of them. If a row cannot be read, the sequence ends without an
-// error. The caller also reads the rows of the asset, and gets the error there.
+// error: callers also read the rows of the asset, and get the error there.
 func (s *Snapshot) MarksOf(ctx context.Context, asset string) iter.Seq[*state.Mark] {
 	return func(yield func(*state.Mark) bool) {
 		if s.State.Forgotten.Get(asset) == nil {
@@ -383,8 +383,8 @@ func (s *Snapshot) newest(ctx context.Context, asset, partition string, read row
 // key.
 type rowReader func(context.Context, manifest.File, manifest.Cell) (*state.Partition, error)
 
-// within returns a reader of single rows that reads whole extents. This is fast if the caller then reads adjacent
-// rows, because extents are cached.
+// within returns a function that returns single rows. For each row, the function reads the whole extent of the row.
+// This is fast if the caller reads adjacent rows, because extents are cached.
 func (h History) within(read pageReader) rowReader {
 	return func(ctx context.Context, f manifest.File, key manifest.Cell) (*state.Partition, error) {
 		extents, err := h.divide(ctx, f, key, key.Asset)

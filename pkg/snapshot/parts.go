@@ -22,8 +22,8 @@ import (
 const (
 	// maxOpen limits the total size of the cached parts of files, in bytes.
 	maxOpen = 128 << 20
-	// maxHeads is the maximum number of elements in the cache of run heads, and in the cache of stretches. The cache of
-	// task heads has half as many.
+	// maxHeads is the maximum number of elements in the cache of run heads, and in the cache of stretches (see
+	// [stretch]). The cache of task heads has half as many.
 	maxHeads = 1 << 18
 	// maxFailed is the maximum number of cached failed tasks of closed runs. maxCells is the maximum number of cached
 	// partitions.
@@ -61,7 +61,8 @@ func unreadable(f manifest.File, err error) error {
 	return fmt.Errorf("read %s: %w; run `servo admin rebuild` to rebuild the state from the ledger", f.Key, err)
 }
 
-// runKey is the id of a run: the column by which the files of tables with rows of runs are sorted.
+// runKey has the column that contains the id of a row's run. If the rows of a table belong to runs, its files are
+// sorted by this column.
 type runKey struct {
 	RunID string `col:"run_id,key"`
 }

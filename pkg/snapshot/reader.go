@@ -75,7 +75,7 @@ func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
 	}
 	r.begin(mine)
 	snap, err := r.refresh(ctx, 0)
-	if err == nil || ctx.Err() == nil { // if this caller has given up, another waiting caller reads
+	if err == nil || ctx.Err() == nil { // if this caller's context has ended, a waiting caller reads instead
 		mine.snap, mine.err = snap, err
 		close(mine.done)
 	}

@@ -186,7 +186,7 @@ func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 	fx.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}}
 	fx.open()
 	run := fx.run(foldtest.Task("a"))
-	stale := fx.newReader() // this reader reads again only after a new base contains later revisions
+	stale := fx.newReader() // this reader reads again only after a base with later revisions was published
 	_, err := stale.Current(t.Context())
 	require.NoError(t, err)
 	var base string
@@ -207,8 +207,8 @@ func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 	require.Equal(t, int64(1), cost.Lists, "a reader far behind loads the newest revision directly")
 }
 
-// Bases of earlier builds do not record their revision. Even so, Advance must not load a base whose rows its own
-// state already contains.
+// Earlier builds of Servo did not record the revision of a base. Advance must not load such a base if its own state
+// already contains the rows of the base.
 func TestAdvanceSkipsBaseThatIsLoaded(t *testing.T) {
 	fx := newFixture(t)
 	fx.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 2, MaxInline: 1000, MinBase: 10_000}}

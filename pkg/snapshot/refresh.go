@@ -24,7 +24,7 @@ const (
 // is [manifest.ErrNone] if nothing was ever published.
 //
 // If the next revision does not name last as its parent, Refresh loads the whole state. So Refresh never mixes the
-// states of two writers. Their histories can diverge if revisions were deleted.
+// states of two writers whose histories have diverged, which can happen if revisions were deleted.
 func Refresh(
 	ctx context.Context, c *Codec, store *manifest.Store, last *manifest.Manifest, own *state.State, enough int64,
 ) (m *manifest.Manifest, st *state.State, follows bool, err error) {
@@ -82,8 +82,9 @@ func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest,
 	return m, err == nil && known != nil && descends(m, known), err
 }
 
-// descends reports whether m contains the delta that an earlier manifest, the parameter from, added. Only descendants
-// of that manifest contain this delta. After the delta has been merged, descends returns false even for descendants.
+// descends reports whether m is known to descend from the manifest in the parameter from: m still lists the delta
+// that the earlier manifest added. After this delta has been merged, descends returns false even if m descends from
+// that manifest.
 func descends(m, from *manifest.Manifest) bool {
 	if m.Timeline != from.Timeline || len(from.L0) == 0 {
 		return false

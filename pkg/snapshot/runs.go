@@ -49,8 +49,8 @@ type RunQuery struct {
 type RunPage struct {
 	// Runs are the newest runs, newest first.
 	Runs []*state.Run
-	// Next is the value of [RunQuery.Before] for the next page. It is "" after the last page. If Most or Enough has
-	// ended the query, Runs may contain fewer runs than Limit.
+	// Next is the value of [RunQuery.Before] for the next page. It is "" after the last page. If Next is not "", Runs
+	// may still contain fewer runs than Limit, because Most or Enough can end a query early.
 	Next string
 	// Looked is the number of closed runs whose columns the query compared. Live runs are not included.
 	Looked int
@@ -108,7 +108,7 @@ type runFinder struct {
 // run examines parts until it has found enough runs. It returns [RunPage.Next].
 func (f *runFinder) run(ctx context.Context) (next string, err error) {
 	if index, has := f.h.indexes[runsTable]; has {
-		if f.q.Limit > 0 && f.above(index.MaxRun) >= f.q.Limit { // history has no newer runs than these
+		if f.q.Limit > 0 && f.above(index.MaxRun) >= f.q.Limit { // no run in history is newer than these
 			f.found = f.found[:f.q.Limit]
 			return f.found[f.q.Limit-1].id, nil
 		}
@@ -131,7 +131,7 @@ func (f *runFinder) run(ctx context.Context) (next string, err error) {
 			return f.found[f.q.Limit-1].id, nil
 		} else if f.looked > 0 && (f.q.Before == "" || bound+"!" < f.q.Before) && (f.q.Most > 0 && f.looked >= f.q.Most || f.q.Enough != nil && f.q.Enough()) {
 			f.found = f.found[:done]
-			return bound + "!", nil // the next query includes bound but no greater id, so it makes progress
+			return bound + "!", nil // this value of Before includes the id bound, but no greater ids
 		}
 		part := f.left[at]
 		f.left = slices.Delete(f.left, at, at+1)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Actual contains the rows that a query returned, and that were not the expected ones.
+// Actual contains the rows that a query returned instead of the expected ones.
 type Actual struct {
 	Columns []Column
 	Rows    [][]Field
@@ -63,7 +63,7 @@ var (
 	keywords = regexp.MustCompile(`(?i)^(null|true|false|yes|no|on|off|y|n)$`)
 )
 
-// yaml returns the field as YAML for a test file. The test reads the same value from this YAML.
+// yaml returns the field as YAML for a test file. A test that reads this YAML gets the same value.
 func (f Field) yaml(kind string) string {
 	switch number := kind == "DOUBLE" || kind == "FLOAT" || strings.HasPrefix(kind, "DECIMAL") || strings.HasSuffix(kind, "INT") || kind == "INTEGER"; {
 	case f.Null:

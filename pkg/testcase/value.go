@@ -58,7 +58,8 @@ func (v Value) String() string {
 	}
 }
 
-// SQL returns the value as a SQL expression of the type kind. If kind is empty, DuckDB infers the type.
+// SQL returns the value as a SQL expression. The parameter kind is the type of the expression; if it is empty, DuckDB
+// infers the type.
 func (v Value) SQL(kind string) string {
 	if kind == "" {
 		return v.literal()

@@ -188,8 +188,9 @@ func readCSV(from io.Reader, o Options, header func([]string), emit func(*Row) e
 	}
 }
 
-// lineBreaks keeps the line breaks in quoted fields. A [csv.Reader] replaces each "\r\n" by "\n", so lineBreaks doubles
-// the "\r" of those inside quotes. In valid CSV, the number of quotes before a position tells whether it is in quotes.
+// lineBreaks keeps the line breaks in quoted fields. A [csv.Reader] replaces each "\r\n" by "\n", so lineBreaks
+// doubles the "\r" of each "\r\n" inside quotes. In valid CSV, a position is inside quotes if the number of quotes
+// before it is odd.
 type lineBreaks struct {
 	from    *bufio.Reader
 	pending []byte
@@ -199,7 +200,7 @@ type lineBreaks struct {
 
 func (l *lineBreaks) Read(p []byte) (int, error) {
 	if len(l.pending) == 0 {
-		part, err := l.from.ReadSlice('\n') // may end within a line, if the line is longer than the buffer
+		part, err := l.from.ReadSlice('\n') // a part of the line, if it is longer than the buffer
 		if len(part) == 0 {
 			return 0, err
 		}

@@ -47,7 +47,7 @@ func (cfg *Config) moveToHistory(
 		}
 	}
 	indexes = map[string]manifest.File{}
-	for _, table := range slices.Sorted(maps.Keys(segments)) { // sorted, because each index takes the next id
+	for _, table := range slices.Sorted(maps.Keys(segments)) { // in a fixed order, because each index takes the next id
 		if len(segments[table]) == 0 {
 			indexes[table] = manifest.File{}
 			continue

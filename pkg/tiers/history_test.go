@@ -82,7 +82,7 @@ func TestExpiredTableHasNoHistoryIndex(t *testing.T) {
 	f.verify()
 }
 
-// While an index of history is missing, new bases must still be published, and not only written.
+// Even if an index of history is missing, new bases must be published.
 func TestLostIndexDoesNotBlockBases(t *testing.T) {
 	f := newFixture(t, eager)
 	f.endedRun()

@@ -14,10 +14,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// merge writes several deltas, or the whole state, to new files, concurrently with folding. If a later manifest still
-// contains everything that was merged, it includes the result. The result then replaces the merged deltas or, if the
-// whole state was written, the base and all deltas up to the revision of source. If the manifest no longer contains
-// everything, the result is dropped.
+// merge is a merge of several deltas, or of the whole state, into new files. It runs concurrently with folding. The
+// next manifest includes the result if it still contains everything that was merged; otherwise, the result is
+// dropped. In the manifest, the result replaces the merged deltas or, if the whole state was written, the base and
+// all deltas up to the revision of source.
 type merge struct {
 	job
 	source *manifest.Manifest // the current manifest when the merge began
@@ -131,7 +131,7 @@ func (r *merge) ready(m *manifest.Manifest) bool {
 	if r.tier == manifest.TierBase { // a base of another merge may have moved other rows to history
 		return m.BaseSnapshot.ID == r.source.BaseSnapshot.ID && r.through() <= m.Revision
 	}
-	// During the merge, a base may have replaced the older parts.
+	// A base that was published during the merge may have replaced the older parts, so m need not contain these.
 	last := r.parts[len(r.parts)-1]
 	for _, part := range r.parts {
 		named := slices.ContainsFunc(slices.Concat(m.L1, m.L0), func(d manifest.Delta) bool { return d.ID == part.ID })
@@ -184,8 +184,8 @@ func (cfg *Config) write(ctx context.Context, id string, rows *state.Rows, tier 
 	return cfg.store(ctx, id, files, tier)
 }
 
-// store stores one file for each table, in parallel. The id must be new: if the response to a write is lost, the
-// write is repeated under another id, and nothing refers to the files of the first attempt.
+// store stores one file for each table, in parallel. The id must be new. After an error, the caller must try again
+// with another id, because files with this id may exist. Nothing refers to these files.
 func (cfg *Config) store(ctx context.Context, id string, files []snapshot.File, tier string) (manifest.Delta, error) {
 	d := manifest.Delta{ID: id, Files: make([]manifest.File, len(files))}
 	g, gctx := errgroup.WithContext(ctx)

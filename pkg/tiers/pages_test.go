@@ -116,8 +116,9 @@ func TestPartitionsInSeveralFiles(t *testing.T) {
 	f.verify()
 }
 
-// A row must stay in the live state while an earlier run may still report. If the row moved to history, the fold
-// could not compare it with the late report, and the older output would replace it.
+// A partition's row must stay in the live state as long as an earlier run may still report an output of the
+// partition. If the row moved to history, the fold could not compare the row with the late report, and the older
+// output would replace it.
 func TestI20PartitionStaysWhileEarlierTaskRuns(t *testing.T) {
 	f := newFixture(t, eager)
 	early := f.run(foldtest.Task("x"))

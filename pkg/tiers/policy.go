@@ -123,8 +123,10 @@ func firstInline(l0 []manifest.Delta) []manifest.Delta {
 	return l0
 }
 
-// intoL1 returns the deltas to merge into one L1 delta. These are the deltas in l0. The last deltas in l1 are
-// included if at least fanIn of them are not larger than everything after them together.
+// intoL1 returns the deltas to merge into one L1 delta: all deltas in l0, and some of the last deltas in l1. It adds
+// a sequence of at least fanIn deltas of l1 if each of them is at most as large as everything after the sequence
+// together, and then looks for another such sequence before it. If l1 has more than maxL1 deltas, it adds all of
+// them.
 func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
 	size := int64(0)
 	for _, d := range l0 {
@@ -148,8 +150,8 @@ func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
 }
 
 // cutoff returns the history cutoff for a new base of a manifest's state. Rows never return from history to the live
-// state. So all entries below the cutoff must be older than those that listings still look for, and the cutoff must
-// not be less than the previous one.
+// state. So the cutoff must not be less than the previous one, and every entry below it must be so old that no
+// listing looks for it any more.
 func (o *Options) cutoff(m *manifest.Manifest) state.Cutoff {
 	before := snapshot.CutoffOf(m)
 	if m.FoldTime == 0 {

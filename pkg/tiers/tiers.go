@@ -43,8 +43,8 @@ const (
 	maxDeltas = 16
 	maxInline = 64 << 10
 	minBase   = 8 << 20
-	// keepEntries is how long the live state records entries: as long as it contains ended runs. Older entries need no
-	// rows there, because their names are below the cutoff.
+	// keepEntries is how long the live state records entries by default. Ended runs stay in the live state equally long.
+	// Older entries need no rows there, because their names are below the cutoff.
 	keepEntries = state.ClosedAfter
 )
 
@@ -103,9 +103,9 @@ func New(cfg Config) *Tiers {
 	return &Tiers{cfg: cfg}
 }
 
-// Follow makes m, which was loaded and may be nil, the current manifest. descends means that m is known to descend
-// from the previous manifest, so that results of merges may still be used. Otherwise, the merges may belong to
-// another timeline and are dropped.
+// Follow makes m the current manifest. m was loaded from the store, or is nil if nothing was published. descends
+// means that m is known to descend from the previous manifest, so that results of merges may still be used.
+// Otherwise, the merges may belong to another timeline and are dropped.
 func (t *Tiers) Follow(m *manifest.Manifest, descends bool) {
 	if !descends {
 		t.merges = nil
@@ -181,8 +181,8 @@ func (t *Tiers) Include(next *manifest.Manifest, c *Change) (err error) {
 // published.
 func (t *Tiers) Advance(next *manifest.Manifest, c *Change) { t.manifest, t.cached = next, c.cached }
 
-// Oldest returns the least id of files that this process has created and may still publish. It is the parameter id,
-// or the id of a merge whose result a manifest may still include.
+// Oldest returns the least id of files that this process has created and may still publish: the given id, or the id
+// of an earlier merge whose result a manifest may still include.
 func (t *Tiers) Oldest(id string) string {
 	for _, r := range t.merges {
 		if r.pending(t.manifest) {

@@ -29,7 +29,7 @@ func SpanID(id string) oteltrace.SpanID {
 	return span
 }
 
-// bytesOf returns the bytes of an id that is a ULID, and the first bytes of a hash of any other id.
+// bytesOf returns the bytes of an id if it is a ULID; otherwise, the first bytes of the id's hash.
 func bytesOf(id string) [16]byte {
 	u, err := ulid.ParseStrict(id)
 	if err != nil {
@@ -39,8 +39,8 @@ func bytesOf(id string) [16]byte {
 	return u
 }
 
-// spanContext returns the span context of a run or an attempt, derived from their ids. The sampled flag is always set:
-// whether the trace is sampled depends on the trace id alone.
+// spanContext derives the span context of a run or an attempt from the id of the run and the given id. The sampled
+// flag is always set: whether the trace is sampled depends on the trace id alone.
 func spanContext(runID, id string) oteltrace.SpanContext {
 	return oteltrace.NewSpanContext(oteltrace.SpanContextConfig{
 		TraceID: ID(runID), SpanID: SpanID(id), TraceFlags: oteltrace.FlagsSampled, Remote: true,
@@ -54,7 +54,8 @@ func as(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, nextKey{}, id)
 }
 
-// Generator generates the ids of spans. They are derived for runs and attempts, and random for other spans.
+// Generator generates the ids of spans. It derives the span ids of runs and attempts from their ids, and generates
+// random ids for other spans.
 type Generator struct{}
 
 // NewIDs implements sdk/trace.IDGenerator. It is called for a span without a parent.

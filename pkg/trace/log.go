@@ -9,8 +9,8 @@ import (
 )
 
 // Log returns a handler that adds the active trace to records, in the fields that Cloud
-// Logging reads. If project, a Google Cloud project, is not empty, the trace has the name
-// that Cloud Trace uses in that project.
+// Logging reads. If the parameter project names a Google Cloud project, the field contains the name of the trace in
+// Cloud Trace; if it is empty, the bare trace id.
 func Log(h slog.Handler, project string) slog.Handler {
 	prefix := ""
 	if project != "" {

@@ -37,8 +37,8 @@ type Tracer struct {
 	close  func(context.Context) error
 }
 
-// New returns a tracer of a provider, which must use [Generator]. Close calls the
-// function end, which shuts down the provider and sends queued spans.
+// New returns a tracer that creates its spans with the given provider. The provider must use [Generator].
+// [Tracer.Close] calls the function end, which must send the queued spans and shut down the provider.
 func New(provider oteltrace.TracerProvider, end func(context.Context) error) *Tracer {
 	return &Tracer{provider.Tracer("github.com/servo-orchestration/servo"), end}
 }

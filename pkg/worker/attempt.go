@@ -47,9 +47,10 @@ type attempt struct {
 	// views counts the views that were created of inputs with partition columns. Each view has a folder, whose name is
 	// its number in this count.
 	views int
-	// fetched counts the input files that were downloaded. Each local copy is named after this count.
+	// fetched counts the input files that were downloaded. The name of a local copy contains its number in this count.
 	fetched int
-	// unmerged are the inputs from which the query read many small files. They are merged after the report.
+	// unmerged are the inputs from which the query read many small files. The worker merges these files after the report
+	// of the end.
 	unmerged []merging
 	calls    *callbacks
 	log      *slog.Logger
@@ -303,7 +304,7 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.resources = t.Resources // also set here, because the plan may have been unreadable when the task reserved memory
+	a.resources = t.Resources // not set before if the plan could not be read when the task reserved memory
 	if err := a.exceeded(); err != nil {
 		return nil, err
 	}
@@ -452,7 +453,8 @@ func (a *attempt) logKey() string {
 	return contract.LogKey(a.domain, a.env.RunID, a.env.TaskKey, a.env.Attempt, a.env.AttemptID)
 }
 
-// dropParts deletes the parts of a log if the report contains the whole log. It deletes them after the report.
+// dropParts is called if the report contains the whole log. It schedules the deletion of the log's parts after the
+// report.
 func (a *attempt) dropParts() {
 	if a.parts != nil {
 		a.cleanups = append(a.cleanups, a.parts.remove)
@@ -460,7 +462,7 @@ func (a *attempt) dropParts() {
 }
 
 // dropAllParts deletes the log parts of all executions of the attempt. It is called if this execution printed
-// nothing. It deletes the parts after the report, unless the result of another execution counts.
+// nothing. The parts are deleted after the report, unless the result of another execution counts.
 func (a *attempt) dropAllParts() {
 	if a.parts == nil {
 		return
@@ -539,8 +541,9 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	return http.StatusInternalServerError
 }
 
-// errorOnly returns a copy of the report of a failure, without the details, the results of checks and the log. If the
-// control plane accepted no report, it would treat the attempt as lost, and repeat it.
+// errorOnly returns a shorter report of a failure, without the details, the results of checks and the log. It is sent
+// if the control plane has rejected the full report: without any report, the control plane would treat the attempt as
+// lost and repeat it.
 func errorOnly(f *contract.Finished) *contract.Finished {
 	return &contract.Finished{
 		AttemptID: f.AttemptID, WorkerID: f.WorkerID, Outcome: f.Outcome, StartedAt: f.StartedAt, CompletedAt: f.CompletedAt,

@@ -40,7 +40,7 @@ type Bound struct {
 	// Problems are the errors of the queries that would fail, sorted so that upstream assets come first.
 	Problems []BindProblem
 	// Skipped are the assets whose queries were not bound, because they read assets with unknown columns. Unknown are
-	// the assets with unknown columns that a command computes or that read external data.
+	// the assets whose columns are unknown because a command computes the asset, or its query uses extensions.
 	Skipped, Unknown []ids.AssetKey
 	// Missing are the files of extensions that do not exist on this machine. Workers may have them.
 	Missing []BindProblem
@@ -71,8 +71,8 @@ func Bind(ctx context.Context, b Binding) (_ *Bound, err error) {
 	return bd.result, nil
 }
 
-// bindAll binds queries. It also finds the columns of the assets in read, even if no query reads these assets. The
-// caller must close the result.
+// bindAll binds queries. It also finds the columns of the assets in the parameter read, even if no query reads them.
+// The caller must close the result.
 func bindAll(ctx context.Context, b Binding, read []ids.AssetKey) (_ *binder, err error) {
 	graph, err := plan.NewGraph(sound(b.Assets))
 	if err != nil {
@@ -136,7 +136,7 @@ type binder struct {
 	queries    map[ids.AssetKey]*resolvedQuery
 	read       map[string]bool       // the tables that queries read
 	known      map[string]*schema    // the schemas by "namespace.name"
-	isExternal map[ids.AssetKey]bool // the assets whose queries use extensions, so their columns come from outputs
+	isExternal map[ids.AssetKey]bool // whether the query of an asset uses extensions: then its columns come from outputs
 	files      int                   // the number of files that have been written
 	result     *Bound
 }
@@ -144,8 +144,8 @@ type binder struct {
 // schema describes how the columns of an asset were found.
 type schema struct {
 	asset *plan.Asset
-	// made means that the columns come from an output instead of a query. all means that the columns of every visible
-	// output were read, and not only the columns of the newest output.
+	// made means that the columns were read from outputs, and not from a query. all means that every visible output was
+	// read, and not only the newest one.
 	made, all bool
 }
 
@@ -300,8 +300,8 @@ func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset fun
 	return unset, nil
 }
 
-// widen looks for partitioned inputs of the query for which the binder has read only the newest output so far. It
-// reads the columns of all outputs of these inputs, and reports whether it has found such an input.
+// widen looks for partitioned inputs of the query whose columns were read only from the newest output so far. It
+// reads the columns of all outputs of these inputs, and reports whether it has read any.
 func (b *binder) widen(ctx context.Context, query *resolvedQuery) (changed bool) {
 	for _, table := range query.tables {
 		if s := b.known[table]; s != nil && s.made && !s.all && s.asset.Partitions != nil {
@@ -368,8 +368,8 @@ func (b *binder) define(ctx context.Context, s *schema, columns []resultColumn) 
 	return nil
 }
 
-// report adds an error of a query to the problems. It omits an error that might not occur in a run, or only for some
-// partitions.
+// report adds an error of a query to the problems. It omits errors that might not occur in a run, or might occur only
+// for some partitions.
 func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	e, ok := asQueryError(err, s.text)
 	if !ok {

@@ -7,9 +7,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// external checks whether a query may read the data outside of Servo that it names. Binding reads no such data. If a
-// query uses extensions, its columns are read from stored outputs, as for a command. done means that the query need
-// not be bound.
+// external reports an error if a query names data outside of Servo that it must not read. Binding never reads such
+// data: if a query uses extensions, its columns are read from a stored output, as for a command. done means that the
+// query need not be bound.
 func (b *binder) external(ctx context.Context, asset *plan.Asset, query *resolvedQuery) (done bool, err error) {
 	if found := deniedURL(query, &asset.Work); found != nil {
 		b.deny(asset, query, found)
@@ -38,8 +38,8 @@ func (b *binder) external(ctx context.Context, asset *plan.Asset, query *resolve
 	return true, b.describeOutput(ctx, asset, false)
 }
 
-// knownFunctions are functions that extensions add and that no query may name. Binding loads no extensions, so it
-// needs this list. A worker loads the extensions, and finds all such functions itself.
+// knownFunctions lists functions of extensions that no query may name. Binding needs the list, because it loads no
+// extensions. A worker loads the extensions, and finds all such functions without the list.
 var knownFunctions = []string{"sqlite_attach", "sqlite_query", "sqlite_scan"}
 
 func (b *binder) deny(asset *plan.Asset, query *resolvedQuery, found *denied) {

@@ -27,7 +27,8 @@ const (
 	maxBackoff   = 30 * time.Second
 )
 
-// callbacks calls the control plane about one attempt. A response may contain new URLs.
+// callbacks sends the callbacks of one attempt to the control plane. A response may contain new URLs for later
+// callbacks.
 type callbacks struct {
 	client *http.Client
 	clock  clock.Clock

@@ -55,16 +55,15 @@ type checkRun struct {
 	broken  map[string]error
 	// candidate is the folder in which commands read the output.
 	candidate string
-	// stored is the name of a view of the output's files without partition columns. It is empty if no such view is
-	// needed, because the view of the asset has no partition columns.
+	// stored is the name of a view of the output that lacks the partition columns which the view of the asset adds to
+	// the files. It is empty if the view of the asset adds none.
 	stored string
 	// final contains the broken checks that a retry cannot repair.
 	final map[string]bool
 }
 
-// audit runs the checks of a phase and adds their results to the results of the attempt. It returns an error if the
-// results fail the task. The checks to run are those whose names are in the parameter only. If it is nil, audit runs
-// all checks of the phase.
+// audit runs the checks of a phase whose names are in the parameter only, or all checks of the phase if only is nil.
+// It adds their results to the results of the attempt, and returns an error if the results fail the task.
 func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string) error {
 	before, final := len(a.checkResults), map[string]bool{}
 	if err := a.runChecks(ctx, t, phase, inputs, made, only, final); err != nil {
@@ -454,9 +453,9 @@ func firstOf(verdict string, checks []string) string {
 	return text
 }
 
-// adopt returns the output of an existing marker. The results in the marker become the results of the attempt. If a
-// worker that runs no checks created the marker, results are missing. adopt then runs the missing checks on the
-// committed files.
+// adopt returns the output of an existing marker. The results in the marker become the results of the attempt. If the
+// marker lacks results, because a worker that runs no checks created it, adopt runs these checks on the committed
+// files.
 func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) (*event.Output, error) {
 	a.checkResults, a.codeChanged, a.overruled = slices.Clone(m.Checks), m.CodeChanged, true
 	missing := quality.Missing(t.Checks, m.Checks)

@@ -401,7 +401,7 @@ func TestI23UnauditedMarkerIsChecked(t *testing.T) {
 	}
 }
 
-// without sets the field of an envelope that names the upstreams which did not succeed.
+// without sets the field Without of an envelope: the upstreams that did not succeed.
 func without(w contract.Without) func(*contract.Envelope) {
 	return func(env *contract.Envelope) { env.Without = w }
 }

@@ -27,8 +27,8 @@ func (a *attempt) checkVisible(ctx context.Context, t *work) error {
 	return err
 }
 
-// checkOutput runs the checks of both phases. In a run that materializes, a failed PRE check stops the task.
-// checkOutput runs the POST checks nevertheless, so that one task reports all failures.
+// checkOutput runs the checks of both phases. It runs the POST checks even if a PRE check has failed, so that one
+// task reports all failures. (When a task materializes, a failed PRE check stops it.)
 func (a *attempt) checkOutput(ctx context.Context, t *work, inputs []input) error {
 	var made []outputFile
 	if t.task.Checked != nil {

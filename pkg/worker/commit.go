@@ -55,8 +55,8 @@ func (a *attempt) existing(ctx context.Context, key string) (*contract.CommitMar
 	return a.checked(key, m)
 }
 
-// checked returns the marker m, which is stored at a key. It returns an error if the marker names another
-// materialization or other partitions.
+// checked returns m, the marker that is stored at a key, or an error if m names another materialization or other
+// partitions than the task.
 func (a *attempt) checked(key string, m *contract.CommitMarker) (*contract.CommitMarker, error) {
 	prefix := contract.MaterializationPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
 	if m.MaterializationID != a.env.MaterializationID || !contract.IsExecutionURI(m.URI, prefix) {
@@ -86,7 +86,7 @@ func (a *attempt) commit(ctx context.Context, key string, made []outputFile) (*c
 	// From here on, the output may be committed even if the execution is stopped.
 	winner, err := a.mark(a.job.life, key, m)
 	if err != nil {
-		return nil, err // the output may be committed, so its files stay
+		return nil, err // do not delete the files: the output may be committed
 	}
 	if winner.Nonce != m.Nonce || winner.AttemptID != m.AttemptID {
 		a.log.InfoContext(ctx, "another execution committed first; using its output", "uri", winner.URI)
@@ -95,8 +95,9 @@ func (a *attempt) commit(ctx context.Context, key string, made []outputFile) (*c
 	return winner, nil
 }
 
-// upload stores the files in this execution's directory, and returns the marker that commits them. If it returns an
-// error, the marker lists the files that may have been stored.
+// upload stores the files in this execution's directory, and returns the marker that commits them. If it also returns
+// an error, the marker must not be used to commit: it only lists the files that may have been stored, so that they
+// can be deleted.
 func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.CommitMarker, error) {
 	m := &contract.CommitMarker{
 		MaterializationID: a.env.MaterializationID, RunID: a.env.RunID, TaskKey: a.env.TaskKey,

@@ -28,8 +28,9 @@ type Execution struct {
 	// Files returns the files of the inputs, in the same order, as local copies whose size and CRC-32C
 	// were verified. The first call fetches them.
 	Files func() ([]InputFile, error)
-	// Rows returns the rows of the inputs in the same order. Where a query would read a merged file instead of the
-	// Parquet files of the outputs, the result names the merged file. The first call fetches the files.
+	// Rows returns the rows of the inputs in the same order. If a query would read a merged file instead of the files of
+	// several outputs, one element of the result stands for these outputs and names the merged file. The first call
+	// fetches the files.
 	Rows func() ([]InputRows, error)
 	// Output returns a local folder for the output files. The first call creates it.
 	Output func() (string, error)
@@ -43,10 +44,10 @@ type InputFile struct {
 
 // InputRows are the rows of one output or, if Merged is set, of several neighbouring outputs.
 type InputRows struct {
-	// Files are the Parquet files of one output. Their keys are set even if Merged contains the rows.
+	// Files are the Parquet files of these outputs. If Merged is set, the files have keys, but may have no paths.
 	Files []InputFile
-	// Merged is the path of the merged file that contains the rows, as [MergeWrite] has written it. First is the
-	// position of the first cell to read, and Cells is the number of cells to read.
+	// Merged is the path of the merged file that contains the rows, which a [MergeWrite] has written. First is the
+	// position in this file of the first cell to read, and Cells is the number of cells to read.
 	Merged       string
 	First, Cells int
 }

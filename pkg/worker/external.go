@@ -142,8 +142,8 @@ func (w *Worker) builtinFunctions(ctx context.Context, d *database) (map[string]
 	return names, err
 }
 
-// loadExtensions loads files of extensions. It returns the names of the functions that the extensions add to those in
-// builtin, except the allowed ones.
+// loadExtensions loads files of extensions. It returns the names of the functions that a query must not name: all
+// functions that are neither in builtin nor in allowedFunctions.
 func (d *database) loadExtensions(ctx context.Context, external []plan.External, files []string, builtin map[string]bool) (added []string, err error) {
 	// Persistent secrets belong to the user of the worker, so a query must not use them.
 	if _, err := d.exec(ctx, "SET allow_persistent_secrets = false"); err != nil {
@@ -329,8 +329,8 @@ func (l *lister) inState(dir string) bool {
 	return false
 }
 
-// harmlessValues returns an error if a value of the partition or of a project variable could lead a URL out of its
-// prefix. For example, servers resolve the path segment "..".
+// harmlessValues returns an error if a value of the partition or of a project variable could make a URL point outside
+// of its declared prefix. For example, servers resolve the path segment "..".
 func (a *attempt) harmlessValues(t *work) error {
 	if t.Uses(plan.ExtensionHTTPFS) == nil {
 		return nil

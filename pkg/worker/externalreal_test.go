@@ -175,7 +175,7 @@ func TestExternalFilesBeyondThePrefixesAreDenied(t *testing.T) {
 		w := newExternalFixture(t, text, lake(t, s))
 		e := w.failed("a/b")
 		code := worker.CodeSourceDenied
-		if strings.Contains(want, "may not call") { // no query may call it, with or without uses
+		if strings.Contains(want, "may not call") { // no query may call query(), with or without uses
 			code = worker.CodeSQL
 		}
 		require.Equal(t, code, e.Code, "%s: %s", text, e.Message)
@@ -397,7 +397,7 @@ func TestExternalFetchStoresTheFileWhereWorkersFindIt(t *testing.T) {
 	require.Equal(t, []string{"0"}, w.rows(w.run("a/b"), "n"))
 }
 
-// A partition key from an external source must not lead a URL out of its prefix.
+// A partition key from an external source must not make a URL point outside of its declared prefix.
 func TestExternalPartitionsCannotClimb(t *testing.T) {
 	s := newObjectStore(t)
 	for tenant, ok := range map[string]bool{"acme": true, "../closed": false, "..": false, "%2e%2e": false} {

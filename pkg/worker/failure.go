@@ -86,7 +86,8 @@ func fail(code, category string, err error) error {
 // categoryOf returns the fixed category of a code, or the given category if the code has none.
 func categoryOf(code, category string) string { return cmp.Or(event.CategoryOf(code), category) }
 
-// These are the reasons to stop an execution. Its context ends with one of them as its cause.
+// These errors, and cancelledError, are the reasons to stop an execution. The cause with which the context of the
+// execution ends is one of them.
 var (
 	// errReplaced means that a later attempt is current. The execution then reports nothing.
 	errReplaced    = errors.New("the attempt was replaced by a later one")
@@ -110,7 +111,7 @@ func (e cancelledError) Error() string {
 }
 
 // verdict returns the outcome and the error in the report of a failed execution. stopped is the context of the
-// execution, and mask hides its secrets.
+// execution. mask masks secrets in the error.
 func verdict(stopped context.Context, mask *secret.Mask, err error) (event.Outcome, *event.Error) {
 	cause := context.Cause(stopped)
 	var cancelled cancelledError

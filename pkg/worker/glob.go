@@ -59,7 +59,7 @@ func (g *globber) matchesHidden(dir string, pattern []string, inHidden bool) boo
 	return false
 }
 
-// recursively does the work of matchesHidden for a pattern that begins with **, which matches any number of folders.
+// recursively is the part of matchesHidden for patterns that begin with **, which matches any number of folders.
 func (g *globber) recursively(dir string, entries []fs.DirEntry, pattern []string, inHidden bool) bool {
 	rest := pattern[1:]
 	if len(rest) == 0 {

@@ -177,10 +177,10 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 	return inputs, nil
 }
 
-// guessed returns an error if a task must fail because of an upstream. It is for a dispatcher that does not say
-// whether the upstream succeeded, so the commit marker decides. If there is no marker, the upstream did not succeed,
-// and the task runs without its output. If a worker that runs no checks has committed the output, the marker does not
-// show whether the checks pass, so the task fails.
+// guessed is called if the dispatcher does not say whether an upstream succeeded, and returns an error if the task
+// must fail because this is uncertain. The commit marker of the upstream decides. If there is no marker, the upstream
+// did not succeed, and the task runs without its output. If the marker lacks results of checks, because a worker that
+// runs no checks has created it, the task fails.
 func guessed(checks []quality.Check, p *part, upstream string, err error) error {
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
@@ -247,8 +247,9 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 	return part{partitionKey: partitionKey, marker: cell}, nil
 }
 
-// outputOf returns the part of a marker that describes an input, or nil. It first looks up the partition of a batch
-// by its key, because comparing the folders of all partitions takes milliseconds for each input.
+// outputOf returns the marker m as far as it describes the output at the URI of an input; nil if m names no such
+// output. It first looks up the partition by its key, because in a batch, a search for the URI among all partitions
+// takes milliseconds for each input.
 func outputOf(m *contract.CommitMarker, item *plan.Input) *contract.CommitMarker {
 	if one := m.Cell(item.PartitionKey); one != nil && one.URI == item.URI {
 		return one

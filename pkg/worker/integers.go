@@ -46,7 +46,7 @@ func (d *database) describe(ctx context.Context, s statement) (columns []resultC
 
 // exact casts the query's 128-bit integers, including those inside lists, structs and maps. It casts them to the
 // integer type that the contract of the asset declares, or to [exactInteger]. The choice depends on types only, so
-// that all partitions of an asset agree. cast names the affected columns.
+// that all partitions of an asset agree. The result cast contains the names of the columns that are cast.
 func exact(q *resolvedQuery, columns []resultColumn, checks []quality.Check) (s statement, cast []string) {
 	declared := quality.DeclaredIntegers(checks)
 	var list, names strings.Builder
@@ -144,8 +144,8 @@ func exactType(kind string) (exact string, changed bool) {
 	return b.String(), changed
 }
 
-// words yields the words, quoted texts and other single characters of a type's name, in order. Along with each of
-// them, it yields the remainder of the name.
+// words yields the words, quoted texts and other single characters of a type's name, in order, each with the part of
+// the name that follows it.
 func words(kind string) iter.Seq2[string, string] {
 	return func(yield func(word, rest string) bool) {
 		for kind != "" {

@@ -32,7 +32,7 @@ func (w *Worker) Serve(ctx context.Context, listener net.Listener) error {
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWait)
 	defer cancel()
 	closed := w.Close(drain)
-	_ = server.Shutdown(drain) // lets the server answer open deliveries, if there is time
+	_ = server.Shutdown(drain) // give open deliveries time to be answered
 	err = errors.Join(err, closed, server.Close())
 	if ctx.Err() != nil && closed == nil {
 		return nil // the caller has requested the shutdown, and all tasks have ended

@@ -34,9 +34,9 @@ type logParts struct {
 	at     int64          // the offset of the next text in the log
 	begin  int64          // the offset of the part in the log
 	number int            // the number of the incomplete part
-	// first is the number of the first complete part after the beginning of the log, which is always kept. oldest is the
-	// number of the oldest of these parts that still exists. sizes are the sizes of the complete parts from oldest on,
-	// and kept is the sum of these sizes.
+	// The parts at the beginning of the log are always kept. first is the number of the first complete part after them.
+	// oldest is the number of the oldest part from first on that was not deleted. sizes are the sizes of the complete
+	// parts from oldest on, and kept is the sum of these sizes.
 	first  int
 	oldest int
 	sizes  []int
@@ -138,8 +138,9 @@ func (p *logParts) store(ctx context.Context) {
 	p.begin = p.at
 }
 
-// drop records the size of a complete part after the beginning of the log. A log keeps only its beginning and its
-// end, so drop then deletes the oldest of these parts as long as the remaining ones cover the end.
+// drop is called for each complete part after the beginning of the log, and records the size of this part. A log
+// keeps only its beginning and its end, so drop then deletes the oldest recorded parts, as long as the remaining ones
+// contain the end.
 func (p *logParts) drop(ctx context.Context) {
 	if len(p.sizes) == 0 {
 		p.first, p.oldest = p.number, p.number

@@ -106,7 +106,8 @@ func TestLogPartsKeepBeginningAndEnd(t *testing.T) {
 	require.Zero(t, count)
 }
 
-// While the parts are stored, the command of a check resolves the secrets again. Run this test with -race.
+// The command of a check resolves secrets, and so replaces the mask of the attempt, while parts are still being
+// stored. The parts must keep the earlier mask. Run this test with -race.
 func TestLogPartsKeepTheirMask(t *testing.T) {
 	p, store := newParts(t, secret.NewMask([]string{"old-canary"}))
 	var logged bytes.Buffer

@@ -178,7 +178,8 @@ func TestSilentExecutionDeletesPartsOfKilledWorker(t *testing.T) {
 	}
 }
 
-// Another execution commits first. So the silent execution adopts the output of that execution, and keeps its parts.
+// Another execution commits first. The execution whose command prints nothing adopts that output, so it must keep the
+// log parts of the other execution.
 func TestSilentExecutionKeepsPartsOfTheOutputThatItAdopts(t *testing.T) {
 	w, store := inParts(t, `if mkdir first; then cat go; fi 2> /dev/null; echo x > $SERVO_OUTPUT/x`)
 	w.pipe("go")

@@ -36,8 +36,8 @@ type Merger struct {
 	MemoryLimit string
 	// Checked caches the files whose checksums were verified.
 	Checked *filecheck.Cache
-	// Before is a time limit: only outputs that were committed before it are merged, because newer outputs may soon be
-	// replaced.
+	// Before is the time before which an output must have been committed: newer outputs are not merged, because they may
+	// soon be replaced.
 	Before time.Time
 	// Most is the maximum number of files that one call of Merge writes. 0: no limit.
 	Most int
@@ -59,7 +59,8 @@ type MergeSettings struct {
 	Write MergeWrite
 }
 
-// MergeWrite writes a file at a path from the Parquet files of each cell. An [Executor] reads this file.
+// MergeWrite writes a merged file to a path. Each element of cells lists the Parquet files of one cell. An [Executor]
+// reads the merged file.
 type MergeWrite func(path string, cells [][]string) error
 
 // complete fills in the usual settings.
@@ -192,7 +193,7 @@ func (w *mergeWriter) fetch(ctx context.Context) error {
 				continue
 			}
 			if part.paths != nil {
-				w.paths[i] = append(w.paths[i], part.paths[k]) // the task verified the file before it read it
+				w.paths[i] = append(w.paths[i], part.paths[k]) // the task has already verified this file
 				continue
 			}
 			key := part.Marker.URI + f.Name
@@ -412,7 +413,7 @@ const (
 	// mergeMost is the maximum number of merged files that a worker writes after one task.
 	mergeMost = 4
 	// mergeGrace is how long a worker that is closing continues to write a merged file. Without this time, a process
-	// that ends after its run would never finish one.
+	// that exits as soon as its run has ended would never finish a merge.
 	mergeGrace = 4 * time.Second
 	// mergeRetry is how long a worker waits after a failed merge before it merges outputs of the same asset again.
 	mergeRetry = time.Hour

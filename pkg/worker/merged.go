@@ -63,7 +63,8 @@ func (a *attempt) useMerged(ctx context.Context, d *database, t *work, inputs []
 	return inputs
 }
 
-// candidates returns the parts that a merged file may contain. fixed reports whether a part is old enough to be merged.
+// candidates returns one candidate for each part of the input. The candidate is zero if no merged file may contain
+// the part. The function fixed reports whether a part is old enough to be merged.
 func (in *input) candidates(fixed func(*contract.CommitMarker) bool) []merged.Candidate {
 	found := make([]merged.Candidate, len(in.parts))
 	for i := range in.parts {
@@ -93,7 +94,7 @@ type mergedReader struct {
 	keyed   []space.Column // the partition columns that the files do not have
 }
 
-// errOtherRows means that merged files might change the rows or the columns of an input.
+// errOtherRows means that a view with merged files might have other rows or columns than a view of the single files.
 var errOtherRows = errors.New("the columns of the files differ")
 
 func (m *mergedReader) open(ctx context.Context) error {
@@ -135,8 +136,8 @@ func (m *mergedReader) open(ctx context.Context) error {
 	return err
 }
 
-// hasKeys reports whether a merged file has the values of all partition columns that the files of its outputs lack.
-// These values are missing if the file is older than a change of the asset's partitions.
+// hasKeys reports whether a merged file contains all partition columns of the asset: the single files had them, or
+// the merge has added them. A file that was merged before the partitions of the asset changed may lack some.
 func hasKeys(f *merged.File, columns []space.Column) bool {
 	names := make([]string, len(f.Columns))
 	for i := range f.Columns {

@@ -70,7 +70,7 @@ func newManySmall(t *testing.T, store blob.Store, days int, regions ...string) *
 	return w
 }
 
-// write materializes new versions of partitions with a query.
+// write materializes the partitions at the given positions with a query, and makes these outputs the visible ones.
 func (w *manySmall) write(text string, at ...int) {
 	w.t.Helper()
 	w.reads++
@@ -253,8 +253,7 @@ func (w *manySmall) damage(random *rand.Rand) {
 	}
 }
 
-// A merged file with a correct checksum does not change the outcome, even if DuckDB cannot read it or it lacks
-// columns.
+// A query must succeed even if the checksum of a merged file is correct, but DuckDB cannot read the file.
 func TestQueryFailsNeverBecauseOfMergedFiles(t *testing.T) {
 	w := newManySmall(t, nil, 64)
 	w.write("SELECT 1 AS x", w.all()...)

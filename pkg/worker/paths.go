@@ -123,8 +123,8 @@ func (r *resolver) function(node any) {
 	}
 }
 
-// argument handles a path argument: a string, a list of strings, or an expression that begins with a string. whole
-// means that the string is the whole argument, and so a whole path.
+// argument handles a path argument: a string, a list of strings, or an expression that begins with a string. The
+// parameter whole is false if the string may be only the beginning of a path.
 func (r *resolver) argument(node any, whole bool) {
 	n, _ := node.(map[string]any)
 	children, _ := n["children"].([]any)
@@ -185,7 +185,7 @@ func looksLikeFile(name string) bool {
 	return slices.Contains([]string{".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson"}, filepath.Ext(name))
 }
 
-// apply returns the edited query, and the edits in order without duplicates.
+// apply returns the query with all edits applied, and these edits, sorted and without duplicates.
 func (r *resolver) apply() (string, []edit) {
 	slices.SortFunc(r.edits, func(a, b edit) int { return a.at - b.at })
 	edits := slices.Compact(r.edits)

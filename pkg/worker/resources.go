@@ -18,10 +18,10 @@ import (
 const queryMemory = 0.5
 
 const (
-	// leastMemory is the minimum memory in bytes for one query, and for each additional thread that a query gets from
-	// idle cores. With less memory, almost every query fails. Each thread of DuckDB has buffers of its own. With a
-	// quarter of this memory for each thread, sorts failed on a busy machine, although they would have succeeded with
-	// one thread.
+	// leastMemory is the minimum memory of a query, in bytes: with less, almost every query fails. A query gets a
+	// further thread from idle cores only if its memory is at least leastMemory for each thread, because each thread of
+	// DuckDB has buffers of its own. With a quarter of leastMemory for each thread, sorts failed on a busy machine that
+	// would have succeeded with one thread.
 	leastMemory = 64 << 20
 	// unknownMemory is the assumed memory of a machine whose memory cannot be determined, in bytes.
 	unknownMemory = 4 << 30

@@ -145,8 +145,8 @@ func (l *lister) outsideFolder(name string, paths []string) (sandbox, error) {
 	return found, nil
 }
 
-// isOutside reports whether dir is a folder of sources.paths, or is below such a folder and neither dir nor a folder
-// between them is hidden.
+// isOutside reports whether dir is a folder of sources.paths, or a folder below it whose relative path has no hidden
+// part.
 func (l *lister) isOutside(dir string) bool {
 	for _, name := range l.outside {
 		resolved, err := filepath.EvalSymlinks(name)
@@ -186,8 +186,8 @@ func (l *lister) dataFolder(name string) (sandbox, error) {
 	return found, nil
 }
 
-// list returns the readable files below a folder. If all files are readable, whole is true, and list returns the
-// folder itself, so that every kind of pattern works in it.
+// list returns the readable files below a folder. If queries may read all files below it, whole is true, and list
+// returns the folder itself, so that queries can use every kind of pattern in it.
 func (l *lister) list(dir string) (found sandbox, whole bool, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -56,8 +56,8 @@ func openScratch(parent, nonce string) (*scratch, error) {
 	return s, nil
 }
 
-// guardScratch acquires the lock under which workers create their folders. If a process that holds this lock finds a
-// folder without its final name, the process that created the folder is dead.
+// guardScratch acquires the lock under which workers create their folders. While a process holds this lock, no live
+// process is creating a folder, so every folder without its final name belongs to a dead process.
 func guardScratch(parent string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(parent, scratchLock), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

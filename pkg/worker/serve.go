@@ -182,8 +182,8 @@ func (w *Worker) finish(j *job, env *contract.Envelope, end answer) {
 	j.finish(end)
 }
 
-// await returns the answer to a delivery: the end of the job, or 202 Accepted if the job is executing and may take
-// longer than a queue waits. If ctx is done, because the client has disconnected, the status is 0.
+// await returns the answer to a delivery: the answer at the end of the job, or 202 Accepted if the job is executing
+// and may take longer than a queue waits. If ctx ends first, because the client has disconnected, the status is 0.
 func (w *Worker) await(ctx context.Context, j *job) answer {
 	expired := make(chan struct{})
 	stop := background(ctx, func(ctx context.Context) {

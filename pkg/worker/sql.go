@@ -168,8 +168,8 @@ func (d *database) copyTo(ctx context.Context, t *work, query *resolvedQuery, ta
 	return d.storeResult(ctx, t, query, storing{before: "COPY (", after: "\n) TO " + quote(target) + " (FORMAT parquet, COMPRESSION zstd)"})
 }
 
-// storing contains the texts before and after a query. They turn the query into a statement that stores its result.
-// check may reject the columns of the result.
+// storing describes a statement that stores the result of a query: the text before the query, and the text after it.
+// If check is set, it can reject the columns of the result.
 type storing struct {
 	before, after string
 	check         func([]resultColumn) error

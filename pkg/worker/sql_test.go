@@ -318,7 +318,7 @@ func TestTaskGetsItsDeclaredResources(t *testing.T) {
 	require.Contains(t, w.log("a/command"), "134217728 3\n")
 }
 
-// This test fails if a task whose plan was unreadable when the task reserved memory does not get its declared limits.
+// A task must get its declared limits even if its plan cannot be read when the task reserves memory.
 func TestDeclaredResourcesSurviveAnOutage(t *testing.T) {
 	limits := query("SELECT current_setting('threads') AS threads")
 	limits.Resources = &plan.Resources{Threads: 3}

@@ -134,8 +134,8 @@ type resolvedQuery struct {
 	// inputs.
 	paths []string
 	reads bool
-	// literals are the paths that are whole literals of the query. tables are the tables with a schema that the query
-	// reads, in lower case.
+	// literals are those of these paths that are complete in the query, and not only the beginning of an expression;
+	// they include URLs. tables are the tables with a schema that the query reads, in lower case.
 	literals []literal
 	tables   []string
 }

@@ -331,7 +331,7 @@ func unknownName(err error) string {
 	return ""
 }
 
-// pick returns the positions and types of the columns to compare.
+// pick returns the positions of the columns to compare, and their names and types.
 func pick(t *testcase.Test, asset *plan.Asset, columns []resultColumn) (at []int, picked []testcase.Column, err error) {
 	declared := quality.DeclaredIntegers(asset.Work.Checks)
 	if len(t.Expect.Rows) == 0 { // compare every column, so that the query evaluates every expression

@@ -61,7 +61,7 @@ var integerKind = regexp.MustCompile(`^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$`)
 // nestedType is a declared type of lists, structs and maps, with the patterns of its scalar types.
 type nestedType struct {
 	*sqltext.Type
-	pattern *regexp.Regexp // nil: the type has every text
+	pattern *regexp.Regexp // nil: the type can represent every text
 	parts   []nestedType
 }
 
@@ -86,7 +86,7 @@ func withPatterns(t *sqltext.Type) nestedType {
 	return n
 }
 
-// textKind returns the name of a type that has texts in place of all other scalars.
+// textKind returns the name of a type with the same structure, in which all scalar types are VARCHAR.
 func textKind(t *sqltext.Type) string {
 	parts := make([]string, len(t.Parts))
 	for i := range t.Parts {
@@ -106,8 +106,8 @@ func textKind(t *sqltext.Type) string {
 
 var errInexact = errors.New("the type cannot hold the value exactly")
 
-// hold returns a JSON value with the numbers as strings, because DuckDB would convert numbers in JSON to DOUBLE first. It
-// returns errInexact if the type would change a part of the value.
+// hold returns a JSON value in which all numbers are strings, because DuckDB would convert JSON numbers to DOUBLE
+// first. It returns errInexact if the type would change a part of the value.
 func (n *nestedType) hold(value string) (string, error) {
 	var b bytes.Buffer
 	if err := n.copy(jsontext.NewDecoder(strings.NewReader(value)), jsontext.NewEncoder(&b)); err != nil {
@@ -131,7 +131,8 @@ func (n *nestedType) copy(from *jsontext.Decoder, to *jsontext.Encoder) error {
 	return n.copyScalar(value, to)
 }
 
-// copyBetween copies the brackets of a list or an object, and calls each for every element until the closing bracket.
+// copyBetween copies the brackets of a list or an object, and calls the function each to copy an element until it
+// reaches the closing bracket.
 func copyBetween(from *jsontext.Decoder, to *jsontext.Encoder, closing jsontext.Kind, each func() error) error {
 	copyToken := func() error {
 		token, err := from.ReadToken()

@@ -83,7 +83,8 @@ func (a *attempt) convertText(ctx context.Context, t *work, made []outputFile) (
 	return append(others, *file), nil
 }
 
-// detectText adds a Parquet file to an output with text files of one format and no Parquet files.
+// detectText converts the text files of an output without Parquet files, if all of them have the same format, and
+// adds the resulting Parquet file to the output.
 func (a *attempt) detectText(ctx context.Context, t *work, made []outputFile) ([]outputFile, error) {
 	r := &textReader{at: map[string]int{}}
 	for _, f := range made {
@@ -319,7 +320,7 @@ func (r *textReader) fill(ctx context.Context, d *database) error {
 				err = sqlFailure(closeErr)
 			}
 		}()
-		const before = 2 // the file and the place of a row come before its columns
+		const before = 2 // the first two values are the file of a row and its place in the file
 		values := make([]driver.Value, before+len(r.columns))
 		for i := range r.files {
 			values[0] = int32(i) //nolint:gosec // there are at most contract.MaxFiles files

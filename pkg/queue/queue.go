@@ -61,7 +61,7 @@ type Task struct {
 type Turn struct {
 	Priority int32
 	Group    string
-	// Since is the time at which the age of the task begins. Zero means the time when the task is due.
+	// Since is the time from which the age of the task is counted. Zero means the time when the task is due.
 	Since time.Time
 }
 

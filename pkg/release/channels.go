@@ -30,7 +30,7 @@ type WebhookChannel struct {
 // SlackChannel sends messages to an incoming webhook of Slack.
 type SlackChannel struct {
 	URL string `json:"url"` // a reference to a secret
-	// Host is the host that the secret URL must have.
+	// Host is the host that the URL in the secret must have.
 	Host string `json:"host"`
 }
 

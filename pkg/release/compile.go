@@ -92,8 +92,8 @@ func Reparse(previous *Code, parser string) (keys []ids.AssetKey, queries []stri
 	return keys, queries
 }
 
-// WithTrees returns a copy of the code object in which the syntax trees come from another version of the parser. The
-// fingerprints stay the same.
+// WithTrees returns a copy of the code object with other syntax trees, which the given version of the parser has
+// computed. The fingerprints stay the same.
 func (c *Code) WithTrees(parser string, trees map[ids.AssetKey]*plan.Tree) *Code {
 	if len(trees) == 0 {
 		return c

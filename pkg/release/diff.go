@@ -217,7 +217,8 @@ func extends(from, to *plan.Tree) bool {
 	return at == len(from.Columns) && named(from.Columns)
 }
 
-// named reports whether all columns have explicit names. The name of a column without one depends on its expression.
+// named reports whether all columns have explicit names. Otherwise, the name of a column may depend on its
+// expression.
 func named(columns []plan.TreeColumn) bool {
 	return !slices.ContainsFunc(columns, func(c plan.TreeColumn) bool { return c.Name == "" })
 }

@@ -75,11 +75,12 @@ type dependency struct {
 	Space []dimension `json:"space"`
 	// Map contains the operations of the mapping, which may be declared or inferred.
 	Map []space.DimensionMap `json:"map,omitempty"`
-	// Ranges maps the names of upstream dimensions to their declared ranges. It contains only the dimensions in which a
-	// partition may read every key. The fingerprint covers these ranges, because the query reads fewer rows if a range
-	// becomes smaller.
+	// Ranges maps the names of upstream dimensions to their declared ranges. It contains only dimensions of which a
+	// partition of the reader may read every key: if the range of such a dimension becomes smaller, the query reads
+	// fewer rows.
 	Ranges map[string]declaredRange `json:"ranges,omitempty"`
-	// NoColumns means that a query gets no columns from the keys of the upstream asset's partitions.
+	// NoColumns means that the partition keys of the upstream asset are not added as columns to the rows that a query
+	// reads.
 	NoColumns bool `json:"no_columns,omitempty"`
 }
 
@@ -111,7 +112,7 @@ func dependencyOf(a, up *plan.Asset) *dependency {
 	return d
 }
 
-// surroundings are the inputs of a code fingerprint other than those in the struct text.
+// surroundings contains the inputs of a code fingerprint that are not in the struct text.
 type surroundings struct {
 	Kind  string                 `json:"kind"`
 	Deps  map[string]*dependency `json:"deps"` // the dependencies by asset key

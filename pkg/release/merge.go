@@ -54,9 +54,9 @@ func (m *merge) define(trees map[ids.AssetKey]*plan.Tree) {
 	slices.SortFunc(m.assets, func(a, b plan.Asset) int { return plan.CompareKeys(a.Key, b.Key) })
 }
 
-// isolate marks two kinds of assets as broken, and removes their dependencies: assets that depend on an asset that
-// the release does not contain, and assets on a cycle that keep their deployed definition. With such dependencies, no
-// run of the release could be planned. Code fingerprints do not change, so outputs remain fresh.
+// isolate marks two kinds of assets as broken, and removes their dependencies: assets with a dependency that the
+// release does not contain, and assets that keep their deployed definition and are on a cycle. With such
+// dependencies, no run of the release could be planned. Code fingerprints do not change, so outputs remain fresh.
 func (m *merge) isolate() {
 	for i := range m.assets {
 		a := &m.assets[i]

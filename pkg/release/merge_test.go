@@ -58,9 +58,9 @@ func TestReleaseWithBrokenReadersIsPlannable(t *testing.T) {
 	}
 }
 
-// A file with problems marks only the direct readers of its assets as broken. A new asset in such a file is not part
-// of the release, and neither is a new direct reader. If another asset reads this direct reader, that asset would
-// depend on an asset that the release does not contain.
+// If a file has problems, only the direct readers of its assets are marked as broken. A direct reader that is new is
+// not part of the release. An asset that reads this direct reader is not marked, so it would depend on an asset that
+// the release does not contain. In this test, a is not in the release, and b reads a.
 func TestReleaseWithReaderOfNewBrokenAssetIsPlannable(t *testing.T) {
 	list := assets()
 	list[0].Broken = "a.sql has problems"

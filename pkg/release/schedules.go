@@ -7,8 +7,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// ScheduleChange is a difference of a schedule between two releases. Kind is Added, Removed or
-// "changed".
+// ScheduleChange describes how a schedule differs between two releases. Kind is Added, Removed or "changed".
 type ScheduleChange struct {
 	Schedule string `json:"schedule"`
 	Kind     string `json:"kind"`

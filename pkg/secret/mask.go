@@ -30,13 +30,13 @@ type Mask struct {
 
 // NewMask returns a mask that hides values of at least 4 bytes. It hides three forms of a value: the value as it is,
 // the value without surrounding space, and the encodings that programs use in messages, URLs and JSON. It also hides
-// each line of a value that has at least 8 bytes without surrounding space, with and without this space.
+// each line of a value, with and without surrounding space, if the line has at least 8 bytes without this space.
 func NewMask(values []string) *Mask {
 	m := &Mask{}
 	for _, value := range values {
 		for _, text := range []string{value, strings.TrimSpace(value)} {
 			if len(text) < minHidden {
-				continue // check the value itself: the encoded forms of a short value may be longer, but also occur by chance
+				continue // even if its encoded forms are longer: they occur by chance, too
 			}
 			for _, form := range forms(text) {
 				m.hide(form)
@@ -154,7 +154,8 @@ func (m *Mask) complete(text []byte) int {
 type Writer struct {
 	mask *Mask
 	to   io.Writer
-	// buffer is the input that has not been written yet. Its first covered bytes belong to secret texts.
+	// buffer is the input that has not been written yet. covered is the number of bytes at its beginning that belong to
+	// secret texts.
 	buffer  []byte
 	covered int
 	// masking means that the last byte written was part of a secret text. If a secret text follows immediately, it gets

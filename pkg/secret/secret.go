@@ -35,7 +35,7 @@ func (e refusedError) Unwrap() error      { return e.error }
 // Source returns the value of a provider's secret.
 type Source func(ctx context.Context, name string) (string, error)
 
-// Sources maps the names of providers in references to sources.
+// Sources contains the source of each provider, by the name that the provider has in references.
 type Sources map[string]Source
 
 // Resolve returns the value of a reference. The error names the reference.

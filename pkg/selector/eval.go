@@ -153,7 +153,7 @@ func (e *evaluation) pattern(text string) set {
 	return s
 }
 
-// matching returns s. If s is empty, it records an error for x.
+// matching returns s, the assets that x matches. If s is empty, it records an error for x.
 func (e *evaluation) matching(x *expr, s set) set {
 	if s.empty() {
 		e.fail("selection %q matches no asset: list the assets with `servo assets`", x.operand())

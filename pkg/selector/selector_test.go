@@ -332,7 +332,7 @@ func TestSelectEqualsANaiveEvaluation(t *testing.T) {
 // budget is 10 ms.
 func BenchmarkSelect(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
-	assets, _ := forest(r, 10_000, 80_000) // forest drops edges that would point downstream: about half
+	assets, _ := forest(r, 10_000, 80_000) // about half of the edges would point downstream; forest drops them
 	var operands []string
 	for i := range selector.MaxOperands {
 		operands = append(operands, []string{"n1/*", "tag:t2", "+a%d", "not owner:o1"}[i%4])

@@ -26,8 +26,8 @@ const (
 	noRoute        = "none"
 )
 
-// routes lists the routes of each service that are in constant use. The series of these routes exist, with the value
-// 0, from the start of the service.
+// routes lists, for each service, the routes that are called all the time. The series of these routes exist, with the
+// value 0, from the start of the service.
 var routes = map[string][]string{
 	compactorName:  {"POST /v1/compact", "POST /v1/notifications"},
 	dispatcherName: {"POST /v1/reconcile", "POST /v1/notifications", contract.CallbackPattern, dispatcher.TimerPattern},
@@ -55,7 +55,7 @@ var (
 var (
 	// requestBuckets reach up to requestTimeout.
 	requestBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120}
-	// callBuckets suit calls to a store or a queue, both in a folder and in a cloud.
+	// callBuckets suit the durations of calls to a store or a queue, whether local or in a cloud.
 	callBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	foldBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 	waitBuckets = []float64{.001, .01, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}

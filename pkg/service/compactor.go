@@ -31,7 +31,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 	}
 	defer closeStore()
 	p.Compactor.Tiers.KeepRuns = cmp.Or(p.Compactor.Tiers.KeepRuns, cfg.KeepRuns)
-	p.Compactor.Wakeups, p.Compactor.Shared = true, true // sweepers need wakeups; Cloud Run may add instances
+	p.Compactor.Wakeups, p.Compactor.Shared = true, true // sweepers need wakeups; several instances may run
 	c := &compactors{
 		store: store, codec: p.Codec, entropy: p.Entropy, server: s, options: p.Compactor,
 		writer: s.name + "/" + p.Instance, archiving: make(chan struct{}, 1),

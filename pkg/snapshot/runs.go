@@ -198,7 +198,7 @@ func (f *runFinder) look(ctx context.Context, p *runPart) error {
 	f.looked += len(heads)
 	var found []foundRun
 	for i, head := range slices.Backward(heads) {
-		if len(found) > f.q.Limit { // this part alone fills the page, and shows that a next page exists
+		if len(found) > f.q.Limit { // enough to fill the page, and to know that a next page exists
 			break
 		}
 		if f.accepts(head) {

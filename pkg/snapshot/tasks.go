@@ -174,7 +174,7 @@ func (s *Snapshot) batches(ctx context.Context, runID string) (*state.State, err
 	return closed, err
 }
 
-// tasksAtOnce is how many whole rows of tasks are decoded at once.
+// tasksAtOnce is the number of tasks whose whole rows are decoded at once.
 const tasksAtOnce = 10_000
 
 // Run returns the row of a run, live or closed. It returns nil if the run does not exist.

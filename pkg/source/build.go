@@ -32,7 +32,7 @@ const (
 	MaxArchiveBytes = MaxBytes + MaxFiles*4*512
 )
 
-// IgnoreFile is the name of the file that lists the files of a project that the project's archive omits.
+// IgnoreFile is the name of a file in the project's folder. It lists the files that the archive of the project omits.
 const IgnoreFile = ".servoignore"
 
 // Archive is the archive of a project's files.
@@ -49,8 +49,8 @@ type Archive struct {
 // Has reports whether the archive contains a file.
 func (a *Archive) Has(name string) bool { return a.names[name] }
 
-// Build packs the files of a project. It omits names that begin with a dot, the folders in skip, and
-// files that the ignore file names.
+// Build packs the files of a project. It omits files and folders whose names begin with a dot, the folders in skip,
+// and files that the ignore file names.
 func Build(files fs.FS, skip []string) (*Archive, error) {
 	var packed bytes.Buffer
 	w, err := zstd.NewWriter(&packed, zstd.WithEncoderConcurrency(1))
@@ -65,7 +65,7 @@ func Build(files fs.FS, skip []string) (*Archive, error) {
 	return a, nil
 }
 
-// Hash returns the archive of a project without its data.
+// Hash returns the archive of a project's files without [Archive.Data].
 func Hash(files fs.FS, skip []string) (*Archive, error) {
 	a, err := pack(files, skip, io.Discard)
 	if err != nil {

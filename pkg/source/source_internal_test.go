@@ -214,7 +214,7 @@ func TestCacheRemovesUnusedArchives(t *testing.T) {
 	}
 	for i, a := range archives {
 		_, err := os.Stat(filepath.Join(c.dir, a.SHA))
-		if i == 0 || i >= 4 { // adding archive 7 kept 4, 5 and 6, the newest unused archives
+		if i == 0 || i >= 4 { // when archive 7 was added, the newest unused archives stayed: 4, 5 and 6
 			require.NoError(t, err, i)
 		} else {
 			require.ErrorIs(t, err, fs.ErrNotExist, i)

@@ -39,8 +39,8 @@ func inName(sql string, i int) bool {
 	return c == '_' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
 }
 
-// upTo returns the length of text up to the end of the first mark whose position is at least the parameter from. If
-// no such mark exists, it returns the length of text.
+// upTo searches text for the first occurrence of mark at or after the offset from, and returns the offset of the end
+// of this occurrence. If there is none, it returns the length of text.
 func upTo(text string, from int, mark string) int {
 	if at := strings.Index(text[from:], mark); at >= 0 {
 		return from + at + len(mark)
@@ -75,8 +75,9 @@ func blockComment(text string) int {
 	return len(text)
 }
 
-// escaped returns the length of a literal with backslash escapes: the part of E'…' that begins at the quote. A doubled
-// quote, or a quote after a line break, continues the literal: also the text after it has escapes.
+// escaped returns the length of a literal with backslash escapes: the part of E'…' that begins at the quote. If
+// another quote follows the closing quote, directly or after a line break, the literal continues, and its further
+// text has escapes, too.
 func escaped(text string) int {
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
@@ -93,7 +94,7 @@ func escaped(text string) int {
 	return len(text)
 }
 
-// continued matches a quote that does not end its literal, up to the quote after which the literal continues.
+// continued matches a quote, and the text up to a second quote with which the literal continues.
 var continued = regexp.MustCompile(`^'(?:(?:[ \t\f]|--[^\n\r]*)*[\n\r](?:[ \t\n\r\f]|--[^\n\r]*[\n\r])*)?'`)
 
 // dollarTag returns the opening quote of a dollar-quoted literal, $$ or $tag$, or "" if the text begins with none.

@@ -180,7 +180,7 @@ func lessQuiet(a, b quietItem) bool {
 	return cmp.Or(cmp.Compare(a.at, b.at), compare3(a.key, b.key)) < 0
 }
 
-// alerting are the indexes of alerts and notifications.
+// alerting contains the indexes of alerts and notifications.
 type alerting struct {
 	quiet   sorted[quietItem] // alerts that are not open and have no waiting transition
 	pending sorted[timedItem] // PENDING notifications, by the time at which they became PENDING
@@ -228,7 +228,7 @@ func (r *Notification) reindex(s *State, old *Notification) {
 	}
 }
 
-// place adds a notification to the indexes, or removes it if n is -1.
+// place adds a notification to the indexes if n is 1, and removes it if n is -1.
 func (x *index) place(r *Notification, n int) {
 	if !r.State.Final() && r.Cause != event.CauseDigest {
 		x.alerting.open += n
@@ -277,7 +277,7 @@ func (s *State) AlertsOf(subject string, yield func(*Alert) bool) {
 	s.Alerts.Ascend(Key3{A: subject}, func(row *Alert) bool { return row.Subject == subject && yield(row) })
 }
 
-// same returns an error if the indexes differ.
+// same returns an error if the indexes differ from want.
 func (a *alerting) same(want *alerting) error {
 	for _, err := range []error{
 		same("quiet alerts", a.quiet.Items(), want.quiet.Items()),

@@ -50,7 +50,8 @@ type RunRequest struct {
 	// RunID is the id of the run that will be planned for the request: see ids.RequestedRunID. "": the request was never
 	// PENDING.
 	RunID string `col:"run_id,null"`
-	// Generation counts how often the request was refused and tried again.
+	// Generation is the number of the current try to plan the request, from 0. After a refused try, another one may
+	// follow.
 	Generation   int32      `col:"generation"`
 	NextAt       event.Time `col:"next_at,null"` // when a WAITING request is planned
 	ErrorCode    string     `col:"error_code,null,dict"`
@@ -76,13 +77,12 @@ type Schedule struct {
 	RemovedAt event.Time `col:"removed_at,null"`       // when a release without the schedule was deployed; 0: not removed
 	Paused    bool       `col:"paused"`                // the schedule does not tick
 	PausedAt  event.Time `col:"paused_at,null"`        //
-	PausedBy  string     `col:"paused_by,null,dict"`   // a principal; "": paused after failures
+	PausedBy  string     `col:"paused_by,null,dict"`   // a principal; "": Servo paused it after failures
 	Reason    string     `col:"pause_reason,null"`     //
 	CommandID string     `col:"pause_command_id,null"` // the last command that paused or resumed the schedule
-	// Cursor is the last instant for which the fold has decided whether the schedule ticks. Next is the instant after
-	// it, and NextAt the time at which Next ticks. Both are 0 if no instant follows, or if the schedule is wanted: it
-	// waits until an automator lists its next instants. While the schedule waits, WantedAt is the time up to which the
-	// automator must list the instants after the cursor.
+	// Cursor is the last instant that the fold has decided. Next is the instant after Cursor, and NextAt is the time at
+	// which the schedule ticks for Next. Both are 0 if no instant follows, or if the schedule is wanted: it waits until
+	// an automator lists the instants after Cursor. Then WantedAt is the time up to which the automator must list them.
 	Cursor   event.Time `col:"cursor,null"`
 	Next     event.Time `col:"next,null"`
 	NextAt   event.Time `col:"next_at,null"`
@@ -178,8 +178,8 @@ func lessWake(a, b wakeItem) bool {
 	) < 0
 }
 
-// timedItem orders rows by a time. An index by schedule orders them by schedule first. Requests with the same time
-// are ordered by instant, and then by key.
+// timedItem orders rows by a time. In an index by schedule, the schedule comes before the time. Requests with the
+// same time are ordered by instant, and then by key.
 type timedItem struct {
 	schedule string
 	at       event.Time
@@ -193,7 +193,7 @@ func lessTimed(a, b timedItem) bool {
 	) < 0
 }
 
-// automation are the indexes of schedules and requests.
+// automation contains the indexes of schedules and requests.
 type automation struct {
 	wake     sorted[wakeItem]  // rows that wait for a time
 	pending  sorted[timedItem] // PENDING requests, by ReleasedAt
@@ -406,7 +406,7 @@ func (s *State) TicksOf(schedule string, yield func(*Tick) bool) {
 // Wake returns the domain's latest wake timer in any state, or nil.
 func (s *State) Wake() *Timer { return s.singleton("timer:wake:", event.TimerWake) }
 
-// same returns an error if the indexes differ.
+// same returns an error if the indexes differ from want.
 func (a *automation) same(want *automation) error {
 	for _, err := range []error{
 		same("times of schedules and requests", a.wake.Items(), want.wake.Items()),

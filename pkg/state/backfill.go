@@ -24,7 +24,7 @@ const (
 	BackfillCancelled  BackfillState = "CANCELLED"
 )
 
-// Ended reports whether a backfill in this state has no unfinished partition left.
+// Ended reports whether a backfill in this state has ended: none of its partitions is running or to be done.
 func (s BackfillState) Ended() bool {
 	return s == BackfillSucceeded || s == BackfillFailed || s == BackfillCancelled
 }
@@ -47,8 +47,8 @@ const (
 type Backfill struct {
 	BackfillID string `col:"backfill_id,key"` // a ULID
 	CreatedBy  string `col:"created_by,null,dict"`
-	// Assets and Selection are JSON lists: the assets, and the selections of partitions. Only is the status by which the
-	// partitions were chosen; "": any status.
+	// Assets and Selection are JSON lists: the assets, and the selections of partitions. Only is the status that a
+	// partition needed to be chosen; "": any status.
 	Assets    string `col:"assets"`
 	Selection string `col:"partition_selection,null"`
 	Only      string `col:"only_status,null,dict"`
@@ -114,7 +114,7 @@ const (
 	ChunkWaiting   ChunkState = "WAITING"   // waits until the backfill may run another chunk
 	ChunkRequested ChunkState = "REQUESTED" // the run of the chunk is being planned
 	ChunkRunning   ChunkState = "RUNNING"   // has a live run
-	ChunkEnded     ChunkState = "ENDED"     // no partition of the chunk is left
+	ChunkEnded     ChunkState = "ENDED"     // no partition of the chunk is running or to be done
 )
 
 // ChunkKey is the primary key of backfill_chunks.
@@ -133,7 +133,7 @@ type Chunk struct {
 	Chunk      int32      `col:"chunk,key"` // the number of the chunk, from 0; chunks start in the order of their numbers
 	Stage      int32      `col:"stage"`     // the chunk starts when all chunks of earlier stages have ended
 	State      ChunkState `col:"state,dict"`
-	Try        int32      `col:"try"`             // number of earlier requests, each withdrawn or with an ended run
+	Try        int32      `col:"try"`             // number of earlier requests: each was withdrawn, or its run has ended
 	RequestID  string     `col:"request_id,null"` // set while the chunk is REQUESTED
 	RunID      string     `col:"run_id,null"`     // the last run
 	// Requeue means that the run is being cancelled, and that its unfinished partitions will run later.
@@ -171,7 +171,8 @@ func ChunkRequestID(backfill string, chunk, try int32) string {
 	return chunkRequest + backfill + ":" + strconv.Itoa(int(chunk)) + ":" + strconv.Itoa(int(try))
 }
 
-// ParseChunkRequest returns the chunk and the try that a request is for. It returns false for other requests.
+// ParseChunkRequest returns the key of the chunk for which a request was made, and the number of the try. It returns
+// false for requests that are not for chunks.
 func ParseChunkRequest(id string) (key ChunkKey, try int32, ok bool) {
 	rest, ok := strings.CutPrefix(id, chunkRequest)
 	parts := strings.Split(rest, ":")
@@ -316,7 +317,7 @@ func (s *State) ChunksOf(backfill string, yield func(*Chunk) bool) {
 	s.Chunks.Ascend(ChunkKey{BackfillID: backfill}, func(r *Chunk) bool { return r.BackfillID == backfill && yield(r) })
 }
 
-// same returns an error if the indexes differ.
+// same returns an error if the indexes differ from want.
 func (b *backfills) same(want *backfills) error {
 	for _, err := range []error{
 		same("waiting chunks", b.waiting.Items(), want.waiting.Items()),

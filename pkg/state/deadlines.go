@@ -49,9 +49,9 @@ type DeadlineMiss struct {
 	AssetKey string     `col:"asset_key,dict"`
 	Period   string     `col:"period,null"`
 	DueAt    event.Time `col:"due_at"`
-	// Missing are the partitions that have had no output since the deadline was missed, as a JSON list. More counts
-	// further partitions that were missing when an automator made the list. When all partitions of the list have an
-	// output, an automator lists those of the further partitions that are still missing.
+	// Missing is a JSON list of partitions that have had no output since the deadline was missed. An automator makes the
+	// list, and More is the number of missing partitions that it did not list. When all listed partitions have an
+	// output, an automator lists the other ones that are still missing.
 	Missing  string     `col:"missing,null"`
 	More     int64      `col:"more"`
 	MissedAt event.Time `col:"missed_at"`
@@ -70,15 +70,15 @@ func (r *DeadlineMiss) Open(now event.Time) bool {
 	return r.MetAt == 0 && now.Sub(r.MissedAt) < MissKept
 }
 
-// Unnamed reports whether all partitions that the miss names have a newer output, but further partitions were
-// missing.
+// Unnamed reports whether all partitions in Missing have got an output, but some of the More partitions that were not
+// listed may still be missing.
 func (r *DeadlineMiss) Unnamed() bool { return r.MetAt == 0 && r.Missing == "" && r.More > 0 }
 
 func (r *DeadlineMiss) evictable(_ *State, c *cut) (closed, stop bool) {
 	return r.MetAt != 0 && c.Time.Sub(r.MetAt) >= ClosedAfter || !r.Open(c.Time) && r.MetAt == 0, false
 }
 
-// Kinds of watches: each is the first column of the keys of its watches.
+// Kinds of watches. The kind of a watch is the first column of its key.
 const (
 	watchDeadline = "d"
 	watchLag      = "f"

@@ -48,7 +48,7 @@ func (r *Rows) Lists(yield func(*Declaration, any) bool) {
 	}
 }
 
-// mapped calls convert for each list of r, and returns the rows in the results.
+// mapped calls the function convert for each list of r, and returns the lists that convert returns.
 func (r *Rows) mapped(convert func(i int, d *Declaration, list any) any) *Rows {
 	out := &Rows{make([]any, len(r.lists))}
 	for i, list := range r.lists {
@@ -136,7 +136,8 @@ func (r *Rows) Chunks(n int) iter.Seq[*Rows] {
 	}
 }
 
-// Reopening returns the rows of those tables whose rows in history may get newer versions in the live state.
+// Reopening returns the rows of the tables with [Declaration.Reopens]: the live state may get newer versions of their
+// rows in history.
 func (r *Rows) Reopening() *Rows {
 	return r.mapped(func(_ int, d *Declaration, list any) any {
 		if d.Reopens {
@@ -157,7 +158,7 @@ func (r *Rows) Superseded(live *State) *Rows {
 	})
 }
 
-// KeptFrom returns the rows of history without those of runs below an id.
+// KeptFrom returns the rows of history except the rows of runs whose ids are below runID.
 func (r *Rows) KeptFrom(runID string) *Rows {
 	if runID == "" {
 		return r

@@ -40,9 +40,9 @@ type Cutoff struct {
 // evictable is a row type that defines which of its rows are closed. If stop is true, no row with a greater
 // key is closed, and the search ends.
 //
-// For a given cutoff, a state must evict the same rows now and at any later time. So the answer may depend on the row
+// For a given cutoff, the same rows must be evicted whenever this happens. So the result may depend on the row
 // itself, on the cutoff, and on other rows that have not changed since the cutoff. If another row has changed since
-// the cutoff, the answer may depend on this fact, but not on the new content of that row.
+// the cutoff, the result may depend on the fact that it has changed, but not on its new content.
 type evictable interface {
 	evictable(s *State, c *cut) (closed, stop bool)
 }
@@ -104,9 +104,9 @@ func (s *State) competing(c Cutoff) map[Key2]string {
 // MaxRunAge is the maximum age of a run's id when the trigger of the run is appended.
 const MaxRunAge = 30 * time.Minute
 
-// PartitionsBelow returns the value of [Cutoff.Partitions] for a cutoff whose Entries are given: an id such that no
-// run with a lower id can get tasks in the future. A run may still get tasks if its entry is not folded yet, if it
-// has no plan yet, or if its event is a dead letter that waits for a newer build.
+// PartitionsBelow returns [Cutoff.Partitions] for a cutoff with the given [Cutoff.Entries]. No run with a lower id
+// can get tasks in the future. A run may still get tasks if its entry is not folded yet, if it has no plan yet, or if
+// its event is a dead letter that waits for a newer build.
 func (s *State) PartitionsBelow(entries string) string {
 	s.index.waiting.Ascend(Key3{}, func(k Key3) bool {
 		if k.A == "" {
@@ -141,8 +141,8 @@ func (s *State) HasEntry(entry string) bool {
 	return found
 }
 
-// Evict removes and returns the rows that a cutoff assigns to history. It records no changes. It also removes the
-// rows of runs that the state does not have, because merged deltas may contain such rows.
+// Evict removes the rows that a cutoff assigns to history, and returns them. It does not record these changes. It
+// also removes rows whose run the state does not contain, because merged deltas may contain such rows.
 func (s *State) Evict(c Cutoff) *Rows {
 	if c.Time == 0 {
 		return &Rows{}
@@ -187,8 +187,8 @@ func (t *rowTable[K, R, P]) closed(c *cut) (out []*R) {
 	return out
 }
 
-// closedByRun returns the rows of runs that the state does not have. It visits only the first row of each run that the
-// state has.
+// closedByRun returns the rows whose runs the state does not contain. If the state contains a run, closedByRun visits
+// only the first row of this run.
 func (t *rowTable[K, R, P]) closedByRun(c Cutoff) (out []*R) {
 	for from := ""; ; {
 		stays := ""

@@ -10,9 +10,9 @@ type ForgottenAsset struct {
 	// command was folded are hidden. The order of folding decides, and not the order of ids, because ids come from
 	// clocks that may be wrong.
 	CommandID string `col:"command_id"`
-	// RunsBelow is set only if a rebuild without the recorded order folded the command: it is the command's id, and
-	// outputs of runs with smaller ids are hidden, too. Such a rebuild may fold the reports of these runs after the
-	// command.
+	// RunsBelow is the command's id if a rebuild without the recorded order folded the command; otherwise, it is "".
+	// Outputs of runs with smaller ids are hidden, too, because such a rebuild may fold the reports of these runs after
+	// the command.
 	RunsBelow   string     `col:"runs_below,null"`
 	ForgottenAt event.Time `col:"forgotten_at"`
 	ForgottenBy string     `col:"forgotten_by,null,dict"`
@@ -27,8 +27,8 @@ func (*ForgottenAsset) newTable() store {
 	return new(rowTable[string, ForgottenAsset, *ForgottenAsset])
 }
 
-// ForgottenBy returns the row of an asset if it hides an output of a run, and nil otherwise. seq is the fold sequence
-// number at which the output became visible.
+// ForgottenBy returns the row of a forgotten asset if this row hides an output that the given run has made, and nil
+// otherwise. seq is the fold sequence number at which the output became visible.
 func (s *State) ForgottenBy(asset, run string, seq int64) *ForgottenAsset {
 	if row := s.Forgotten.Get(asset); row != nil && (seq < row.Seq || run < row.RunsBelow) {
 		return row

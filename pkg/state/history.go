@@ -14,7 +14,7 @@ const MaxHistory = 64
 type CheckHistory struct {
 	AssetKey string `col:"asset_key,key,dict"`
 	Check    string `col:"check_name,key"`
-	Season   string `col:"season,key"` // for example monday; "": the values have no season
+	Season   string `col:"season,key"` // for example monday; "": the check is not seasonal
 	// Values is a JSON list of the newest [MaxHistory] values ([HistoryValue]), sorted by run and partition.
 	Values string `col:"measured"`
 	Meta

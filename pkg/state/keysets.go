@@ -189,7 +189,7 @@ func (s *State) SetKey(set, key string) (SetKey, bool) {
 // KeySet counts the keys of a key set.
 type KeySet struct {
 	Name string
-	// Keys is the number of its keys. Removed is the number of keys that were removed from it.
+	// Keys is the number of keys that belong to the set. Removed is the number of keys that were removed from the set.
 	Keys, Removed int
 	// Bytes is the size of all keys in the state, including the removed ones.
 	Bytes int

@@ -90,10 +90,9 @@ type Partition struct {
 	Code string `col:"code,null,dict"`
 	// VersionSeq is the fold sequence at which the output became visible.
 	VersionSeq int64 `col:"version_seq"`
-	// InputsSeq and RootRun are copied from the [Run], and LeftOut from the [Task], that made the output. They show
-	// which inputs the task could read. The LeftOut of an approved output is never 0: its version is that of the
-	// approval, so LeftOut must show that the task cannot have read the outputs that its chain of retries made between
-	// the task's end and the approval.
+	// InputsSeq and RootRun are copied from the [Run] that made the output, and LeftOut from the [Task]. They show which
+	// inputs the task could read. The LeftOut of an approved output is never 0: VersionSeq is that of the approval, but
+	// the task cannot have read outputs that its chain of retries made between the end of the task and the approval.
 	InputsSeq int64  `col:"inputs_seq"`
 	RootRun   string `col:"root_run,null"`
 	LeftOut   int64  `col:"left_out"`
@@ -119,7 +118,7 @@ func (r *Partition) ReadIn() string {
 }
 
 // Incomplete reports whether the task of the output ran although an upstream task had not succeeded. Such a task has
-// not read the older output of that upstream, even if an earlier run of the same chain of retries made that output.
-// Only outputs of its own run were certainly read. Incomplete also returns true for a complete output that was
-// approved and whose chain was planned on an empty state, because its row looks the same.
+// certainly read only outputs of its own run. It has not read an older output of that upstream, even one that an
+// earlier run of the same chain of retries made. Incomplete also returns true for an approved output whose chain was
+// planned on an empty state, even if it is complete, because its row looks the same.
 func (r *Partition) Incomplete() bool { return r.LeftOut > 0 && r.InputsSeq == 0 }

@@ -32,7 +32,7 @@ func (r *Pin) Number() int64 {
 	return n
 }
 
-// PinnedAt returns the pins that have not ended at a time, by revision.
+// PinnedAt returns the pins that have not ended at the given time. The keys of the map are revisions.
 func (s *State) PinnedAt(now event.Time) map[int64]*Pin {
 	pinned := map[int64]*Pin{}
 	for row := range s.Pins.All {

@@ -97,7 +97,8 @@ func (s *State) LiveRunOf(root string) string {
 	return run
 }
 
-// RetryKey returns the key of the row of run_keys that names the last retry of the chain that began with a run.
+// RetryKey returns a key of run_keys. The row with this key names the last retry in the chain that began with a given
+// run.
 func RetryKey(root string) string { return event.ReservedKeys + root }
 
 // LastRetry returns the last retry in the chain that began with a given run, or "". It also returns a retry that has
@@ -134,8 +135,8 @@ func (s *State) Waiting(runID string) []Key2 {
 	return waiting
 }
 
-// Unmet returns, in the order of their keys, those upstreams of a task that have ended but did not satisfy the edge
-// to the task.
+// Unmet returns the upstreams of a task that have ended but did not satisfy the edge to the task, in the order of
+// their keys.
 func (s *State) Unmet(runID, taskKey string) []string {
 	var upstreams []string
 	s.index.unmet.Ascend(Key3{A: runID, B: taskKey}, func(k Key3) bool {

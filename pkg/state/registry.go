@@ -82,8 +82,8 @@ type Tables struct {
 // a []*R of the table's row type R.
 type Declaration struct {
 	*table.Schema
-	// Run and Entry are the columns with the run and the ledger entry of a row, or nil. Run may be the column of another
-	// ULID.
+	// Run and Entry are the columns with the run and the ledger entry of a row, or nil. If noRun is set, Run is a column
+	// with another ULID.
 	Run, Entry *table.Column
 	// noRun means that the ULIDs in Run are not ids of runs.
 	noRun bool
@@ -228,7 +228,7 @@ type AttemptKey struct {
 // keyType contains the functions of a type of primary keys.
 type keyType[K any] struct {
 	compare func(a, b K) int
-	// from returns the least key whose first column is at least text.
+	// from returns the least key whose first column is not less than the given text.
 	from func(text string) K
 }
 

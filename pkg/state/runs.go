@@ -161,7 +161,7 @@ func (*RunKeyConflict) newTable() store { return new(rowTable[Key2, RunKeyConfli
 type Limit struct {
 	Scope   string `col:"scope,key"`
 	Name    string `col:"name,key"` // empty for the workspace
-	Slots   int32  `col:"slots"`    // of a removed limit: the number that older builds apply
+	Slots   int32  `col:"slots"`    // if removed: the number that older builds still apply
 	Removed bool   `col:"removed"`
 	Meta
 }

@@ -34,9 +34,8 @@ func TestChangedSinceDrainIncludesTombstones(t *testing.T) {
 	require.Equal(t, 2, s.Runs.Len())
 }
 
-// A late report ends a run at a time in the past, so the run is closed at the time of the cutoff. If the report was
-// folded after the sequence number of the cutoff, the row has changed since the cutoff and must stay in the live
-// state.
+// A late report can end a run at a time so far in the past that the run counts as closed at the time of the cutoff.
+// If the report was folded after the cutoff, the row of the run must nevertheless stay in the live state.
 func TestEvictKeepsRowsChangedAfterCut(t *testing.T) {
 	ended := run("r", 5)
 	ended.State, ended.CompletedAt = state.RunFailed, event.At(time.Unix(1_000, 0))

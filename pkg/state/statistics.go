@@ -116,7 +116,7 @@ type sampleColumn struct {
 	value *int64
 }
 
-// lists returns pairs: a column of the row, and the value of the sample that belongs to it.
+// lists returns the row's columns with lists, each together with the value of the sample that belongs to the list.
 func (r *AssetStatistics) lists(s *Sample) [5]sampleColumn {
 	return [5]sampleColumn{
 		{&r.DurationMS, &s.DurationMS}, {&r.Rows, &s.Rows}, {&r.Bytes, &s.Bytes}, {&r.CPUMS, &s.CPUMS}, {&r.MemoryMS, &s.MemoryMS},

@@ -60,7 +60,7 @@ type Table[K, R comparable] interface {
 type rowTable[K, R comparable, P Row[K, R]] struct {
 	decl    *declared[K, R, P]
 	owner   *State
-	rows    *btree.BTreeG[item[K, R]] // until the first row: decl.none, which all empty tables share
+	rows    *btree.BTreeG[item[K, R]] // before the first row: decl.none, which all empty tables share
 	changed map[K]*R                  // nil: none
 }
 

@@ -91,10 +91,10 @@ type Task struct {
 	DepsSatisfied int32 `col:"deps_satisfied_count"` // number of edges that are resolved as SUCCESS
 	DepsResolved  int32 `col:"deps_resolved_count"`  // number of edges that are resolved in any way
 	// LeftOut is 0 if the task has read the visible outputs of all upstreams: when it became ready, all of them had
-	// succeeded, and their outputs were visible. The output of a succeeded upstream is not visible if a run that was
-	// triggered later had already materialized the partition. Otherwise, LeftOut is the fold sequence number at which
-	// the task became ready. In this case, the task has read neither a later output of an upstream that had not
-	// succeeded, nor the visible output of the run that was triggered later.
+	// succeeded, and their outputs were visible. Otherwise, LeftOut is the fold sequence number at which the task became
+	// ready. There are two such cases. If an upstream had not succeeded, the task has read no later output of this
+	// upstream. If a run that was triggered later had already materialized the partition of a succeeded upstream, the
+	// visible output is that of the later run, and the task has not read it.
 	LeftOut int64 `col:"left_out"`
 
 	// MaxAttempts is the limit of the task's policy plus GrantedAttempts.
@@ -193,7 +193,7 @@ type Timer struct {
 	Generation    int32      `col:"generation"`
 	State         TimerState `col:"state,dict"`
 	FireAt        event.Time `col:"fire_at"`
-	HopAt         event.Time `col:"hop_at,null"` // when the queue task fires, if before FireAt: queues limit delays
+	HopAt         event.Time `col:"hop_at,null"` // if set, the queue task fires at this earlier time: queues limit delays
 	CreatedAt     event.Time `col:"created_at"`
 	EnqueuedAt    event.Time `col:"enqueued_at,null"`
 	FiredAt       event.Time `col:"fired_at,null"`

@@ -51,7 +51,7 @@ func TestAnsweredErrorFailsDelivery(t *testing.T) {
 				switch delivered {
 				case 1:
 					w.WriteHeader(http.StatusInternalServerError)
-				case 2: // larger than the limit of an answer
+				case 2: // larger than an answer may be
 					size = 64<<10 + 1
 				}
 				_, _ = w.Write(bytes.Repeat([]byte{byte('0' + delivered)}, size))

@@ -28,7 +28,7 @@ type group struct {
 	name     string
 	due      inOrder
 	inFlight int
-	turn     uint64 // turns.clock + 1 as of the group's last turn, or turns.clock as of its creation
+	turn     uint64 // turns.clock + 1 at the group's last turn; before its first turn, turns.clock at its creation
 	index    int    // position in turns.heads; -1 while the group has no due tasks
 }
 
@@ -156,7 +156,7 @@ func (s schedule) Less(i, j int) bool {
 	return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.arrival, b.arrival)) < 0
 }
 
-// positions is a list of tasks that know their positions in it.
+// positions is a list of tasks. Each task records its index in the list.
 type positions []*task
 
 // Len implements [heap.Interface].

@@ -58,7 +58,7 @@ type decoder struct {
 	reader *file.Reader
 	add    func() reflect.Value
 	rows   int64
-	// The scratch memory also holds the rows of the current row group, in its field values.
+	// In its field values, the scratch memory also holds the rows of the current row group.
 	*scratch
 	// within contains the ranges of rows of a row group to read. If it is nil, all rows are read.
 	within []table.Range

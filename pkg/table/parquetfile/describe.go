@@ -33,7 +33,7 @@ const (
 type column struct {
 	table.Column
 	physical int64
-	bounded  bool // row groups store the column's least and greatest value
+	bounded  bool // each row group stores the least and the greatest value of the column
 }
 
 func physicalType(t table.Type) int64 {

@@ -125,7 +125,7 @@ type dispatchers struct {
 // sendAlert sends a message to a channel.
 type sendAlert func(ctx context.Context, c *release.Channel, m *notify.Message) error
 
-// sender returns a function that, given a tenant, returns the function that sends the alerts of this tenant.
+// sender returns the value of [dispatchers.send].
 func (p Process) sender(cfg config) (func(tenant string) sendAlert, error) {
 	allowed, err := cfg.allowed()
 	return func(tenant string) sendAlert {

@@ -43,7 +43,7 @@ func newCached(t *testing.T, limit int64) *cached {
 // ask opens a domain for a request. The caller calls the function end when the request ends.
 func (c *cached) ask(name string) (end func()) {
 	c.t.Helper()
-	require.NoError(c.t, (clock.System{}).Sleep(c.t.Context(), time.Second)) // each request must have another time
+	require.NoError(c.t, (clock.System{}).Sleep(c.t.Context(), time.Second)) // each request must have a different time
 	ctx, cancel := context.WithCancel(c.t.Context())
 	_, ok, err := c.get(ctx, ids.Domain{Tenant: name, Workspace: "main"})
 	require.NoError(c.t, err)

@@ -55,8 +55,8 @@ type Process struct {
 	// Pull pulls the messages of the subscription that --subscription names.
 	Pull Pull
 	// Secrets returns the secrets of channels that --channel-secrets allows, and Publish publishes alerts to Pub/Sub.
-	// Both may be nil. Send sends the alerts. If Send is nil, a [notify.Sender] sends them, with Secrets and Publish;
-	// otherwise Secrets and Publish are not used.
+	// Both may be nil. Send sends alerts. If Send is nil, a [notify.Sender] sends them, and uses Secrets and Publish;
+	// otherwise, neither is used.
 	Secrets func(ctx context.Context, reference string) (string, error)
 	Publish func(ctx context.Context, topic string, data []byte, attributes map[string]string) error
 	Send    func(ctx context.Context, c *release.Channel, m *notify.Message) error

@@ -25,8 +25,8 @@ type Network interface {
 // Endpoint is a bound address.
 type Endpoint interface {
 	URL() string
-	// Serve serves until ctx is done, and then waits a while for running requests. Requests run under the second
-	// context, and are cancelled when it ends.
+	// Serve serves until ctx is done, and then waits a while for running requests. The context work is the context of
+	// the requests: they are cancelled when it ends.
 	Serve(ctx, work context.Context, h http.Handler) error
 	// Close releases an address that was never served.
 	Close() error

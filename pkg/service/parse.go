@@ -98,7 +98,7 @@ func (c collected) Set(value string) error {
 	return nil
 }
 
-// set sets a flag to the value of a named source.
+// set sets a flag to a value. source names the origin of the value in the error.
 func set(fl *flag.Flag, source, value string) error {
 	c, ok := fl.Value.(collected)
 	if ok && c.Value.Set(value) != nil {

@@ -176,8 +176,8 @@ func (o *opened[T]) leave() {
 }
 
 // acquire returns the [opened] of a domain. If first is true, the domain is new, and the caller must request its
-// opening. If o is nil, the caller must wait for the channel leaving and then try again: this domain, or the domain
-// whose place it takes, is still closing.
+// opening. If o is nil, the caller must wait until the channel leaving is closed, and then try again: the domain is
+// still closing, or too many domains are open and another one is closing to make room.
 func (r *registry[T]) acquire(ctx context.Context, d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 func TestDomainsHaveTheirOwnIDSources(t *testing.T) {
 	store := memblob.New(memblob.Options{})
 	now := clock.System{}.Now()
-	ahead := ids.AtTime(now.Add(20 * time.Minute)) // sources of ids observe ids that are at most 30 minutes ahead
+	ahead := ids.AtTime(now.Add(20 * time.Minute)) // sources of ids ignore ids that are more than 30 minutes ahead
 	c := &compactors{
 		store: store, codec: snapshot.NewMemoryCodec(), writer: "test", archiving: make(chan struct{}, 1),
 		server: &server{metrics: newMetrics(), clock: clock.System{}, logger: silent},

@@ -64,7 +64,7 @@ func sweepEvery(ctx context.Context, p Process, cfg config, swept *sweeper.Sweep
 	return nil
 }
 
-// fullAgain shortens the wait after an incomplete full sweep: the usual interval is divided by it.
+// fullAgain is the number by which the interval between full sweeps is divided after an incomplete one.
 const fullAgain = 24
 
 // sweepFully sweeps all domains at the start and then periodically. It runs beside sweepEvery,

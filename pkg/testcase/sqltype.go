@@ -102,7 +102,7 @@ func quotedEnd(text string) int {
 
 func (t *sqlType) nested() bool { return t.items != nil || t.fields != nil || t.key != nil }
 
-// open reports whether a type, such as JSON, can hold values of every kind.
+// open reports whether a type can hold values of different kinds, as JSON can.
 func (t *sqlType) open() bool {
 	return t.text == "JSON" || t.text == "VARIANT" || strings.HasPrefix(t.text, "UNION(")
 }
@@ -138,7 +138,8 @@ func (v Value) fitsList(t *sqlType) bool {
 		!slices.ContainsFunc(v.Items, func(item Value) bool { return !item.fits(t.items) })
 }
 
-// fitsFields reports whether a mapping has exactly the fields of a struct type, or fits a map type.
+// fitsFields reports whether a struct or a map type can hold a mapping. A struct type must have exactly the fields of
+// the mapping.
 func (v Value) fitsFields(t *sqlType) bool {
 	if t.key != nil {
 		for i, name := range v.Names {
@@ -171,7 +172,7 @@ var (
 	unitsText   = regexp.MustCompile(`\.[0-9]{6}[0-9]*[1-9]`)
 )
 
-// How many decimals of a second the time types store.
+// The numbers of decimals of a second that time types can store.
 const (
 	milliDecimals = 3
 	microDecimals = 6

@@ -109,7 +109,8 @@ func TestTextOutputRoundsNothing(t *testing.T) {
 	}
 }
 
-// Times and values in lists, structs and maps: either the type holds the text exactly, or the task fails.
+// A task fails if the declared type of a column cannot represent a text exactly: here, a time, or a value in a list,
+// a struct or a map.
 func TestTextOutputHoldsTimesAndNestedValuesExactly(t *testing.T) {
 	const refused = "refused"
 	for _, c := range [][4]string{

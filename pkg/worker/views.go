@@ -19,11 +19,11 @@ import (
 // not add them if the asset sets partition_columns: false, or if the files of the asset already have columns with
 // these names.
 
-// storedSchema is the schema with a view of the checked output that has only the columns of the files. The name of the
-// schema cannot be the namespace of an asset.
+// storedSchema is a schema. It contains a view of the checked output with only the columns that the files have. No
+// asset can have the name of this schema as its namespace.
 const storedSchema = `"stored files"`
 
-// createView returns the statements that make the rows of a query readable under an asset's name.
+// createView returns the statements that create a view with an asset's name and the rows of a query.
 func createView(key ids.AssetKey, query string) []string {
 	return []string{
 		"CREATE SCHEMA IF NOT EXISTS " + quoteName(key.Namespace),
@@ -54,7 +54,7 @@ func (a *attempt) inputView(ctx context.Context, d *database, t *work, in *input
 			return "", nil, a.explainMemory(a.brokenInput(ctx, []input{*in}, sqlFailure(err)))
 		}
 	}
-	a.views++ // PRE checks, the query and POST checks each have their own folder
+	a.views++ // PRE checks, the query and POST checks need separate folders
 	folder, err := a.folder(filepath.Join("partitions", strconv.Itoa(a.views)))
 	if err != nil {
 		return "", nil, err
@@ -74,8 +74,8 @@ func (a *attempt) inputView(ctx context.Context, d *database, t *work, in *input
 	return view.SQL, files, nil
 }
 
-// partOf returns a partition with the names of its columns. The names come from the commit marker. If the marker does
-// not list columns, they come from the files.
+// partOf returns the files of a partition and the names of their columns. The names come from the commit marker or,
+// if it does not list enough, from the files.
 func (d *database) partOf(ctx context.Context, p *part, columns []space.Column) (partcolumn.Part, error) {
 	found := partcolumn.Part{Key: p.partitionKey}
 	for i, f := range p.marker.Files {
@@ -110,8 +110,8 @@ func (d *database) columnNames(ctx context.Context, files []string) ([]string, e
 	return names, err
 }
 
-// checkOverlap returns an error if two conditions hold: a column in the files of some partitions has the name of a
-// dimension, and its type differs from the type that other partitions get from their keys.
+// checkOverlap checks a partition column that the files of some partitions contain, and that other partitions get
+// from their keys. It returns an error if the two types differ.
 func (d *database) checkOverlap(ctx context.Context, asset ids.AssetKey, o *partcolumn.Overlap) error {
 	found, err := d.describe(ctx, statement{text: "DESCRIBE " + o.Query})
 	if err != nil {

@@ -81,7 +81,7 @@ func (b *bounds) text(v string) bool {
 	return len(v) <= boundBytes
 }
 
-// write writes the bounds as a field. If the bounds are not wanted, the field is an empty struct.
+// write writes the bounds as a field. For a column without statistics, the field is an empty struct.
 func (b *bounds) write(t *compact, id int, c *column) {
 	outer := t.begin(id)
 	if b.wanted {

@@ -38,7 +38,7 @@ func encodeLarge(form *layout, n int, row func(i int) reflect.Value) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	// text must not be nil: the bounds of a column of empty texts must be empty texts, not NULL.
+	// text must not be nil: if all texts of a column are empty, its bounds must be empty texts, and not NULL.
 	e := encoder{columns: form.columns, text: make([]byte, 0, 1)}
 	for from := 0; from < n; from += rowGroupRows {
 		e.rows = e.rows[:0]

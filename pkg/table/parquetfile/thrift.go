@@ -27,7 +27,7 @@ type compact struct {
 
 func (t *compact) reset() { t.buf, t.last = t.buf[:0], 0 }
 
-// field starts a field. Its id must be greater than the previous id by less than 16.
+// field starts a field. Its id must exceed the previous id by 1 to 15.
 func (t *compact) field(id int, kind byte) {
 	t.buf = append(t.buf, byte(id-t.last)<<4|kind) //nolint:gosec // a small difference
 	t.last = id

@@ -152,8 +152,8 @@ func (w *writer) column(c *column, to *chunk) (bool, error) {
 	return true, nil
 }
 
-// has writes the definition level of a row, and reports whether the row has a value to write. value is false for a
-// zero value, which is NULL in a nullable column.
+// has writes the definition level of a row, and reports whether the row has a value to write. The parameter value is
+// false for a zero value, which is NULL in a nullable column.
 func (w *writer) has(c *column, b *bounds, value bool) bool {
 	if !c.Nullable {
 		return true

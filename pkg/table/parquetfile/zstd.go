@@ -7,8 +7,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxPageBytes is the maximum size of a decompressed page. Pages that this build writes
-// end with the value that crosses 1 MiB.
+// maxPageBytes is the maximum size of a decompressed page. This build ends a page as soon as it has more than 1 MiB,
+// after a whole value.
 const maxPageBytes = 256 << 20
 
 // boundedZstd is arrow's codec with a limit on the size of a decompressed page. Without the limit, decompressing a

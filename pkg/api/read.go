@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Read returns the struct from which a handler has filled a message. It reverses fill.
+// Read converts a message back into the struct from which a handler has filled it. It is the reverse of fill.
 func Read[T any](m proto.Message) *T {
 	into := new(T)
 	readMessage(reflect.ValueOf(into).Elem(), m.ProtoReflect())

@@ -117,7 +117,7 @@ func (s *server) now(ctx context.Context, snap *snapshot.Snapshot) time.Time {
 	return s.Engine.Now()
 }
 
-// momentNow returns the result of now as the time of an event.
+// momentNow returns the same time as now, as an [event.Time].
 func (s *server) momentNow(ctx context.Context, snap *snapshot.Snapshot) event.Time {
 	return event.At(s.now(ctx, snap))
 }

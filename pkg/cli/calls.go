@@ -32,7 +32,7 @@ type oneRevision struct{ snap *snapshot.Snapshot }
 // Current implements [engine.Snapshots].
 func (o oneRevision) Current(context.Context) (*snapshot.Snapshot, error) { return o.snap, nil }
 
-// Await implements [engine.Snapshots]. No newer state follows.
+// Await implements [engine.Snapshots]. It waits for the end of ctx, because no newer state follows.
 func (oneRevision) Await(ctx context.Context, _ int64) (*snapshot.Snapshot, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()

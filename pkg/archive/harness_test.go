@@ -117,7 +117,7 @@ func (fx *fixture) archiver(cfg archive.Config) *archive.Archiver {
 
 func stands(context.Context) (bool, error) { return true, nil }
 
-// cutoff returns the cutoff at a time.
+// cutoff returns the history cutoff that corresponds to a time.
 func cutoff(at time.Time) string { return ids.AtTime(at) }
 
 // archive archives all entries below the cutoff and returns the number of calls.

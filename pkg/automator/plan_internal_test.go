@@ -48,7 +48,8 @@ func TestMissingInputHasItsCode(t *testing.T) {
 	require.Equal(t, plan.CodeMissingInput, cause.Code)
 }
 
-// When the request is planned, another run of the same minute has not started yet, which will materialize the input.
+// When the request is planned, the run that will materialize the input has not started yet: it was requested for the
+// same minute.
 func TestMissingInputWaitsForRequestedRuns(t *testing.T) {
 	row := &state.RunRequest{RequestID: "at:reader", State: state.RequestPending}
 	again := &state.RunRequest{RequestID: "at:reader", State: state.RequestPending, Generation: 1, ErrorCode: plan.CodeMissingInput}

@@ -20,16 +20,16 @@ type heartbeats struct {
 func newHeartbeats() *heartbeats { return &heartbeats{last: map[string]time.Time{}} }
 
 const (
-	// After a heartbeat of an attempt is recorded, the next one is recorded no earlier than the heartbeat timeout
-	// divided by recordShare. This interval is at least minInterval and at most maxInterval.
+	// After a heartbeat of an attempt is recorded, the next one is recorded only after an interval: the heartbeat
+	// timeout divided by recordShare, but at least minInterval and at most maxInterval.
 	recordShare = 6
 	minInterval = time.Second
 	maxInterval = 30 * time.Second
 	// maxRemembered is the maximum number of remembered attempts. Forgetting an attempt costs one more ledger event.
 	maxRemembered = 100_000
 	// Heartbeats of tasks with a timeout below shortTimeout cannot linger as long as the heartbeats of other tasks:
-	// another process, which handles the timer's call, would not see them in time. Such heartbeats wait for the timeout
-	// divided by flushShare, at most maxFlushWait.
+	// another process may handle the firing of the timer, and would not see them in time. Such heartbeats wait for the
+	// timeout divided by flushShare, but at most maxFlushWait.
 	shortTimeout = 15 * time.Second
 	flushShare   = 12
 	maxFlushWait = time.Second

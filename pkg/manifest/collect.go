@@ -142,9 +142,9 @@ func (s *Store) oldest(ctx context.Context) (*Manifest, error) {
 	return m, nil
 }
 
-// sweep returns the state files after position that are named below floor, and the
-// position at which to continue, or "" at the end. Keys are sorted by folder and then by
-// name: at the first name above the floor, sweep skips to the next folder.
+// sweep returns the state files after the key position that are named below the id floor. It also returns the
+// position at which to continue, or "" at the end. Keys are sorted by folder and then by name: at the first name
+// above the floor, sweep skips to the next folder.
 func (s *Store) sweep(ctx context.Context, position, floor string) (found []string, next string, err error) {
 	prefix := StatePrefix(s.domain)
 	for looked := 0; ; {

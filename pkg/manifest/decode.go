@@ -91,7 +91,7 @@ func (dec *Decoder) remember(data string, m *Manifest) {
 var errTooLarge = fmt.Errorf("it has more than %d bytes", maxBytes)
 
 // decode returns the manifest, and its parts by their encoded text. It decodes and validates only those parts that
-// are not in known.
+// the parameter known does not contain.
 func decode(data []byte, known parsed) (*Manifest, parsed, error) {
 	if len(data) > maxBytes {
 		return nil, parsed{}, errTooLarge

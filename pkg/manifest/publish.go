@@ -16,13 +16,14 @@ const (
 	lastDelay  = 5 * time.Second
 )
 
-// Publish stores next under next.Revision. Callers get next from [First], [Manifest.Successor], [Manifest.Rebuilt] or
-// [Store.NewTimeline]. Publish sets Nonce, and raises PublishedAt to now.
+// Publish stores the manifest next under the number next.Revision. Callers get the manifest from [First],
+// [Manifest.Successor], [Manifest.Rebuilt] or [Store.NewTimeline]. Publish sets its Nonce, and raises its PublishedAt
+// to the current time.
 //
-// Publish returns nil if next is committed. [ErrConflict] means that next is not committed and never will be.
-// [ErrNotCommitted] means that the boundary covers next: it was never committed, or it was committed and has since
-// been collected. An error that wraps [ErrUnknown] means that the outcome is not known: publish the same manifest
-// again, unchanged, to find out. Other errors mean that next cannot be written.
+// Publish returns nil if the manifest is committed. [ErrConflict] means that it is not committed and never will be.
+// [ErrNotCommitted] means that the boundary covers its number: it was never committed, or it was committed and has
+// since been collected. An error that wraps [ErrUnknown] means that the outcome is not known: publish the same
+// manifest again, unchanged, to find out. Other errors mean that the manifest cannot be written.
 func (s *Store) Publish(ctx context.Context, next *Manifest) error {
 	if next.Nonce == "" {
 		next.Nonce = s.ids.New()

@@ -75,8 +75,8 @@ func (p Policy) WithDefaults() Policy {
 	return p
 }
 
-// pins reports whether a revision that was current in [from, until) must have a pin at
-// now. It depends on nothing else, so all collectors create the same pins.
+// pins reports whether a revision that was current in [from, until) must have a pin at the time now. The result
+// depends only on the policy and these times, so all collectors create the same pins.
 func (p Policy) pins(from, until, now event.Time) bool {
 	age := now.Sub(until)
 	return age < p.Minutely && crosses(from, until, time.Minute) ||

@@ -47,7 +47,7 @@ func (p *problem) time(path string, t event.Time) { p.check(t >= 0, "%s: %d is b
 // it reports whether all files of the base have been validated.
 type isKnown func(tier string, i int, d *Delta) bool
 
-// validate checks a manifest, except the content of known deltas.
+// validate checks a manifest, except the content of deltas for which the function known returns true.
 func (m *Manifest) validate(known isKnown) error {
 	p := &problem{}
 	p.check(m.SchemaVersion == SchemaVersion, "schema_version: must be %[2]d, got %[1]d", m.SchemaVersion, SchemaVersion)

@@ -73,8 +73,8 @@ func newDisk(dir string, random *rand.Rand) *disk {
 	}
 }
 
-// system returns a store's view of the disk. The store appends its background work to the list later, and the test
-// runs this work.
+// system returns a store's view of the disk. The store appends its background work to the parameter later, and the
+// test runs this work.
 func (d *disk) system(boot string, later *[]func()) *system {
 	return &system{
 		boot:        boot,

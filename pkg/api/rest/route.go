@@ -132,7 +132,7 @@ func find(routes []*Route, method, path string) (found *Route, values map[string
 	return nil, nil, allowed
 }
 
-// match returns the values of the variables of a path that has the form of the route.
+// match returns the values of a path's variables, if the path has the form of the route.
 func (r *Route) match(path string) (map[string]string, bool) {
 	if r.verb != "" {
 		before, verb := cutVerb(path)

@@ -19,7 +19,7 @@ func (s *server) ListKeySets(ctx context.Context, _ *servov1.ListKeySetsRequest)
 	list := &servov1.ListKeySetsResponse{Revision: snap.Revision}
 	for _, set := range snap.State.ListKeySets() {
 		list.KeySets = append(list.KeySets, &servov1.ListKeySetsResponse_KeySet{
-			Name: set.Name, Keys: int32(set.Keys), Removed: int32(set.Removed), //nolint:gosec // the size of key sets is limited
+			Name: set.Name, Keys: int32(set.Keys), Removed: int32(set.Removed), //nolint:gosec // key sets have a maximum size
 		})
 	}
 	return list, nil

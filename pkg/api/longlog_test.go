@@ -11,10 +11,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
-// A client can read on from the current end of a log that omits text, both while the attempt runs and after it has
-// ended.
+// A client can continue to read a log that omits text from its current end, both while the attempt runs and after it
+// has ended.
 func TestLongLogIsReadFromAnyOffset(t *testing.T) {
-	const printed = 14_888_896 // bytes of the numbers up to 2,000,000
+	const printed = 14_888_896 // the number of bytes that seq prints
 	gate := filepath.Join(t.TempDir(), "gate")
 	f := serve(t, asset("raw/a", "seq 2000000; until [ -e "+gate+" ]; do sleep 0.02; done; echo the end"))
 	c := f.connect(t)

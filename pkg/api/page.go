@@ -145,7 +145,7 @@ func filterOf(r pageRequest) []byte {
 	}
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(without.Interface())
 	if err != nil {
-		panic(fmt.Sprintf("api: encode a request: %v", err)) // a request that was decoded can be encoded
+		panic(fmt.Sprintf("api: encode a request: %v", err)) // cannot happen: the request was decoded
 	}
 	sum := sha256.Sum256(raw)
 	return sum[:macBytes]
@@ -253,7 +253,7 @@ func (p *page) next(last string) string {
 	c.After = last
 	raw, err := json.Marshal(c)
 	if err != nil {
-		panic(fmt.Sprintf("api: encode a page token: %v", err)) // a cursor has only texts and numbers
+		panic(fmt.Sprintf("api: encode a page token: %v", err)) // cannot happen: it has only strings and numbers
 	}
 	return base64.RawURLEncoding.EncodeToString(append(p.pages.mac(raw), raw...))
 }

@@ -224,7 +224,7 @@ func TestWaitingQueryEndsWithItsCaller(t *testing.T) {
 		go post(t.Context())
 		<-entered
 	}
-	const more = 20 // more queries than may wait at once
+	const more = 20 // more than the maximum number of waiting queries
 	for range more {
 		ctx, cancel := context.WithCancel(t.Context())
 		go post(ctx)

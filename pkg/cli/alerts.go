@@ -222,7 +222,7 @@ func (a *app) testChannelCommand() *cobra.Command {
 				case err != nil:
 					return err
 				case n.State != state.NotificationSent:
-					return errors.New(view.OneLine(n.Error)) // the error may quote an answer of the channel
+					return errors.New(view.OneLine(n.Error)) // one line: the error may quote the channel's answer
 				}
 				a.note("channel %s has accepted the message", args[0])
 				return nil

@@ -98,7 +98,7 @@ func encodeProblem(p *servov1.Problem) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(d); err != nil {
-		panic(fmt.Sprintf("rest: encode a problem: %v", err)) // a document has only texts and numbers
+		panic(fmt.Sprintf("rest: encode a problem: %v", err)) // cannot happen: it has only strings and numbers
 	}
 	return []byte(b.String())
 }
@@ -113,5 +113,5 @@ func WriteProblem(w http.ResponseWriter, p *servov1.Problem) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(int(p.GetStatus()))
-	_, _ = w.Write(encodeProblem(p)) // the client has disconnected if this fails
+	_, _ = w.Write(encodeProblem(p)) // an error means that the client has disconnected
 }

@@ -99,7 +99,7 @@ func newRoute(m protoreflect.MethodDescriptor, verb, path string, body bool, sta
 func messageType(d protoreflect.MessageDescriptor) protoreflect.MessageType {
 	t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
 	if err != nil {
-		panic("rest: " + err.Error()) // the generated code registers all messages
+		panic("rest: " + err.Error()) // cannot happen: the generated code registers all messages
 	}
 	return t
 }

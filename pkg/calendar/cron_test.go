@@ -134,7 +134,7 @@ func TestBoundReadsLocalTimes(t *testing.T) {
 	require.ErrorContains(t, err, "not in the years 1970 to 2199")
 }
 
-// Every expression has ticks in ascending order, or an error with a valid suggestion.
+// Every text is either an expression with ticks in ascending order, or causes an error with a valid suggestion.
 func FuzzCron(f *testing.F) {
 	for _, seed := range []string{
 		"8p A- Dx1NJ\xb0\xb0W", "0 0 * * ſat,\xff#1,ßL", "30 2 * * 1-5", "*/15 0-6,22,23 L,15W,L-3 JAN-DEC/3 MON#2,FRIL", "@daily", "0 0 30 2 *", "60 24 32 13 8", "@every 1m",

@@ -24,7 +24,7 @@ type Reason struct {
 	// At is the first instant that shows the local time, or the end of the gap.
 	At    time.Time `json:"at"`
 	Local string    `json:"local"` // 2025-03-30T02:30
-	// ClocksFrom and ClocksTo are the local times before and after the change of a gap or an overlap.
+	// ClocksFrom and ClocksTo are the local times before and after the clock change that causes a gap or an overlap.
 	ClocksFrom string `json:"clocks_from,omitempty"`
 	ClocksTo   string `json:"clocks_to,omitempty"`
 	// Policy is the rule that was applied: shift, skip, first, last, both, or every hour.
@@ -130,7 +130,7 @@ func (s *Schedule) reason(wall int64) Reason {
 // EveryHour is the policy of an expression whose hour field is *.
 const EveryHour = "every hour"
 
-// change returns the local times that the clocks show before and after the beginning of a span.
+// change returns the local times that the clocks show before and after the clock change at the beginning of a span.
 func (z *zone) change(i int) (from, to string) {
 	at := z.spans[i].start
 	return z.local(at, i-1), z.local(at, i)

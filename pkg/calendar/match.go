@@ -88,8 +88,8 @@ func daysIn(year, month int) int {
 	return time.Date(year, time.Month(month+1), 0, 0, 0, 0, 0, time.UTC).Day()
 }
 
-// matches reports whether the expression ticks on a date. If it restricts both the days of the month and the days of
-// the week, one match is enough.
+// matches reports whether the expression ticks on a date. If the expression restricts both the days of the month and
+// the days of the week, the date must match only one of them.
 func (c *cron) matches(d date) bool {
 	if c.months&(1<<d.month) == 0 {
 		return false

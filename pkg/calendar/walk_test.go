@@ -237,7 +237,7 @@ func difference(t *testing.T, s *calendar.Schedule, want, got []int64) {
 	require.Len(t, got, len(want), "%+v", s.Spec())
 }
 
-// Ticks missed in an outage of years are counted by days, not one by one.
+// Ticks that were missed in an outage of several years are counted by days, not one by one.
 func TestBetweenCountsEveryMinuteOfYears(t *testing.T) {
 	s := compile(t, calendar.Spec{Cron: "* * * * *", Timezone: "Europe/Paris"})
 	from, to := at(t, "1970-01-01T00:00Z"), at(t, "2099-01-01T00:00Z")

@@ -201,14 +201,15 @@ const (
 
 // CommitMarkerColumn is a column of an output.
 type CommitMarkerColumn struct {
-	Name string `json:"name"` // the path of a field, with dots, inside nested columns
+	Name string `json:"name"` // inside a nested column: the path of a field, with dots
 	Type string `json:"type"`
 }
 
 // CommitMarkerCell is one partition of a batch.
 type CommitMarkerCell struct {
 	PartitionKey string `json:"partition_key"`
-	// Files is how many files the partition has. The files of the first cell come first in the list of files.
+	// Files is how many files the partition has. The marker lists the files of the first cell first, then those of the
+	// second, and so on.
 	Files    int   `json:"files"`
 	RowCount int64 `json:"row_count"`
 	ByteSize int64 `json:"byte_size"`

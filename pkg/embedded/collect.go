@@ -68,7 +68,7 @@ func (w *Workspace) Collect(ctx context.Context, dir string, rule gc.Rule, opts 
 	return report, errors.Join(err, sweepErr)
 }
 
-// lastCollected reads the hint of the last pass.
+// lastCollected returns the hint that the last pass has stored. If it cannot be read, the result is the zero value.
 func (s *Stack) lastCollected() (last collected) {
 	if data, err := os.ReadFile(filepath.Join(s.opts.Dir, collectedFile)); err == nil {
 		_ = json.Unmarshal(data, &last) // a hint

@@ -64,9 +64,8 @@ type Asset struct {
 	// Median and P95 describe one task with the average number of partitions. The measures of an attempt are divided by
 	// its number of partitions, so attempts with batches of other sizes also count.
 	Median, P95 Sample
-	// Cost is the cost of all tasks of the asset, in nano-dollars. CostP95 is the cost if each task takes its 95th
-	// percentile. Priced is false if there are no earlier attempts, or if no attempt has reported a measure that has a
-	// price.
+	// Cost is the cost of all tasks of the asset, in nano-dollars. CostP95 is the cost if each task has the measures in
+	// P95. Priced is false if there are no earlier attempts, or if no attempt has reported a measure that has a price.
 	Cost, CostP95 int64
 	Priced        bool
 }

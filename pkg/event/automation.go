@@ -250,7 +250,7 @@ type AutomationCommand struct {
 	// With the verb pause, Now cancels the running chunks of a backfill. Their unfinished partitions run after the
 	// backfill is resumed.
 	Now bool `json:"now,omitempty"`
-	// MaxParallel is the new value for the verb set.
+	// With the verb set, MaxParallel is the new limit on how many chunks of a backfill run at once.
 	MaxParallel int32 `json:"max_parallel,omitempty"`
 	// Until is when the effect of the verb mute ends.
 	Until Time `json:"until,omitempty,omitzero"`

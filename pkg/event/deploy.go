@@ -64,7 +64,7 @@ type Git struct {
 type AcceptedCode struct {
 	Asset string `json:"asset"`
 	Code  string `json:"code"`
-	// Accepts lists all codes that count as Code. It replaces an earlier list.
+	// Accepts lists all codes that count as Code. It replaces an earlier list of the asset.
 	Accepts []string `json:"accepts,omitempty"`
 }
 

@@ -63,7 +63,7 @@ type known struct {
 	crc32c uint32
 }
 
-// stamp changes whenever the file system changes a file.
+// stamp identifies the state of a file: it changes whenever the file system changes the file.
 type stamp struct {
 	size, modified, changed int64
 	inode                   uint64

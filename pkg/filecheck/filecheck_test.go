@@ -22,7 +22,7 @@ func written(tb testing.TB, path string, data []byte) filecheck.File {
 	return filecheck.File{Path: path, Size: int64(len(data)), CRC32C: crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))}
 }
 
-// touch changes one bit without changing the size, name or modification time.
+// touch changes one bit of a file, but not the file's size, name or modification time.
 func touch(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Stat(path)

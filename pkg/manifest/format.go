@@ -91,8 +91,8 @@ type Watermarks struct {
 //   - A wakeup is deleted only if its minute is at or before the Through of a committed
 //     revision. Through never decreases within a timeline.
 //
-// So a wakeup that the newest revision names is never deleted. A writer whose wakeup was
-// deleted before its publish conflicts with the revision that raised Through.
+// So a wakeup that the newest revision names is never deleted. If the wakeup of a writer is deleted before the writer
+// publishes, its publish conflicts with the revision that raised Through.
 type Wakeup struct {
 	// At is the minute of the wakeup; 0: the domain needs none.
 	At event.Time `json:"at,omitempty,omitzero"`

@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// Allowed are the secrets that channels of releases may name. Without such a list, any person with permission to deploy
-// could make the dispatcher send any of its secrets to a host of their own.
+// Allowed lists the secrets that the channels of releases may name. Without such a list, any person with permission
+// to deploy could make the dispatcher send any of its secrets to a host of their own.
 type Allowed []allowance
 
 type allowance struct{ tenant, prefix string }

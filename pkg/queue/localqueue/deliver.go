@@ -33,7 +33,8 @@ func (q *Queue) deliver(l *lane, t *task) {
 func (q *Queue) finish(l *lane, t *task, status int, err error) (next *task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// Promote first: landed removes a group without due tasks, although the next task of the group may be due by now.
+	// Promote waiting tasks first: landed removes a group that has no due tasks, and the next task of the group may have
+	// become due.
 	q.promote(l)
 	l.turns.landed(t)
 	switch {

@@ -140,8 +140,8 @@ func (c *config) verifier(ctx context.Context, p Process, logger *slog.Logger) *
 	}), accounts}
 }
 
-// client returns an HTTP client for other services. It sends the identity tokens of this process,
-// if it has an identity.
+// client returns an HTTP client for calls to other services. It sends identity tokens if this process has an
+// identity.
 func (p Process) client(cfg config) (*http.Client, error) {
 	client := p.Network.Client()
 	if cfg.Identity != GoogleIdentity {

@@ -274,8 +274,8 @@ func catalogOf(service string) []*metrics.Metric {
 	return of
 }
 
-// begin creates the series of a service with the value 0. A reader of metrics sees an increase only in a series that
-// existed before it.
+// begin creates the series of a service with the value 0. A reader of metrics sees an increase only if the series
+// existed before the increase.
 func begin(r metrics.Recorder, service string) {
 	for _, m := range catalogOf(service) {
 		beginAt(r, service, m, nil)

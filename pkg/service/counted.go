@@ -92,8 +92,8 @@ func (s *countedStore) Head(ctx context.Context, key string) (o blob.Object, err
 	return o, err
 }
 
-// List implements [blob.Store]. The measured time ends with the first object, because afterwards the caller determines
-// how long the listing takes.
+// List implements [blob.Store]. The measured time ends when the first object arrives, because the rest of the time
+// depends on the caller.
 func (s *countedStore) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
 	return func(yield func(blob.Object, error) bool) {
 		began, took, first := s.clock.Now(), time.Duration(0), true

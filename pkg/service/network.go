@@ -18,7 +18,7 @@ import (
 type Network interface {
 	// Listen binds an address, "host:port". Port 0: a free port.
 	Listen(ctx context.Context, address string, logger *slog.Logger) (Endpoint, error)
-	// Client returns a client for other services. It follows no redirects.
+	// Client returns a client for calls to other services. It follows no redirects.
 	Client() *http.Client
 }
 

@@ -64,8 +64,7 @@ type opened[T any] struct {
 	err    error
 
 	bytes func() int64
-	// counted is the size with which the registry's sum includes this domain. The registry's lock
-	// guards it.
+	// counted is the part of the registry's sum that belongs to this domain. The registry's lock guards it.
 	counted int64
 
 	users int       // requests that use the domain; the registry's lock guards this field and those below

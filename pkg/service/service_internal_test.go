@@ -274,7 +274,7 @@ func TestAnnouncementOfTooManyBytesDropsData(t *testing.T) {
 	require.Equal(t, append(named("1", "2", "3"), compactor.Entry{ID: "4", Data: []byte("y")}), a.entries)
 }
 
-// serving starts a server on a free port. ended receives its result.
+// serving starts a server on a free port. The channel ended receives the result of the server.
 func serving(t *testing.T, s *server) (stop context.CancelFunc, ended <-chan error) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

@@ -85,7 +85,7 @@ func sweepFully(ctx context.Context, p Process, cfg config, swept *sweeper.Sweep
 	return nil
 }
 
-// lateWakeup is the delay from which a wakeup is late. Normally, a sweep runs every minute.
+// lateWakeup is how long a wakeup must be overdue to count as late. Normally, a sweep runs every minute.
 const lateWakeup = 10 * time.Minute
 
 // countSweep counts and logs a sweep. Alerts read the log: nobody can scrape the metrics of a

@@ -41,8 +41,8 @@ type TaskQuery struct {
 // TaskPage is the result of a [TaskQuery].
 type TaskPage struct {
 	Tasks []*state.Task
-	// Next is the value of [TaskQuery.After] for the next page. It is "" after the last page. If Most has ended the
-	// query, Tasks may contain fewer tasks than Limit.
+	// Next is the value of [TaskQuery.After] for the next page. It is "" after the last page. If Next is not "", Tasks
+	// may still contain fewer tasks than Limit, because Most can end a query early.
 	Next string
 }
 

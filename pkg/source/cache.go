@@ -186,7 +186,7 @@ func (c *Cache) unpack(ctx context.Context, sha string, fetch func(context.Conte
 
 const (
 	tempPrefix = "new-"
-	// abandonedAfter is the age after which an incomplete folder is abandoned.
+	// abandonedAfter is the age after which an incomplete folder counts as abandoned and is removed.
 	abandonedAfter = 24 * time.Hour
 )
 

@@ -77,12 +77,12 @@ func (t *Texts) of(root, name string, now stamp) string {
 	return text
 }
 
-// Code detects changes of the files of an asset's code while a task executes the asset.
+// Code detects whether files that are part of an asset's code change while a task executes the asset.
 type Code struct {
 	root   string
 	want   map[string]string
 	before map[string]stamp
-	other  bool // a file differed from want when Watch was called
+	other  bool // a file differed from the plan when Watch was called
 }
 
 // Watch records the current state of the files of a task's code. want maps the names of these files, relative to

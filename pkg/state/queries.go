@@ -17,7 +17,7 @@ func (s *State) SlotLimit(scope, name string) (int32, bool) {
 	return 0, false
 }
 
-// SlotsInUse returns the number of the workspace's slots in use.
+// SlotsInUse returns the number of slots in use in the workspace.
 func (s *State) SlotsInUse() int32 { return s.index.allSlots }
 
 // SlotsInUseByRun returns the number of slots in use by a run.
@@ -26,7 +26,7 @@ func (s *State) SlotsInUseByRun(runID string) int32 {
 	return n
 }
 
-// SlotsInUseInPool returns the number of a pool's slots in use.
+// SlotsInUseInPool returns the number of slots in use in a pool.
 func (s *State) SlotsInUseInPool(pool string) int32 {
 	n, _ := s.index.poolSlots.Get(pool)
 	return n

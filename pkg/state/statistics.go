@@ -89,7 +89,7 @@ func (r *AssetStatistics) Samples() ([]Sample, error) {
 	return samples, r.readPartitions(samples)
 }
 
-// readPartitions sets the numbers of partitions of samples.
+// readPartitions sets Partitions in each of the samples.
 func (r *AssetStatistics) readPartitions(samples []Sample) error {
 	partitions := slices.Repeat([]int64{1}, len(samples))
 	if r.Partitions != "" {

@@ -18,8 +18,8 @@ type Row[K comparable, R any] interface {
 	RowMeta() *Meta
 }
 
-// indexed is a row type that keeps indexes. reindex updates them after row has replaced old,
-// which may be nil. row may be a tombstone.
+// indexed is a row type whose rows are in indexes. reindex updates the indexes after row has replaced old, which may
+// be nil. row may be a tombstone.
 type indexed[R any] interface {
 	reindex(s *State, old *R)
 }
@@ -75,7 +75,7 @@ type item[K comparable, R any] struct {
 	row *R
 }
 
-// store is a [Table] of any row type. Its lists are those of [Declaration].
+// store is a [Table] of any row type. Lists of its rows have type any, as in [Declaration].
 type store interface {
 	declare(tag string) *Declaration
 	open(owner *State, d *Declaration)

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// drawFiles returns random files, in which sequence numbers are unique, and their merged rows, computed in a simple
-// but slow way.
+// drawFiles returns random files with unique sequence numbers, and the rows that a merge of the files must return. It
+// computes these rows in a simple but slow way.
 func drawFiles(t *rapid.T) (files [][]*state.Dep, want map[string]*state.Dep) {
 	tab := table.Of[state.Dep]("dep_satisfaction")
 	want = map[string]*state.Dep{}

@@ -28,7 +28,8 @@ type Diff struct {
 	Moved *Change
 }
 
-// Change is an expected row and the actual row in its place. Row counts the expected rows from 1.
+// Change is an expected row, and the actual row that the query returned instead. Row is the number of the expected
+// row, from 1.
 type Change struct {
 	Row              int
 	Expected, Actual []Field

@@ -96,9 +96,8 @@ func (t *diffTable) change(c Change) {
 	t.add(' ', marks)
 }
 
-// firstDifference returns the position from which to show two texts. It is 0 if the difference is near the beginning.
-// Otherwise, the shortened texts would not show the difference, so the position is a few characters before the
-// difference.
+// firstDifference returns the position from which two texts must be shown, so that the shortened texts contain their
+// first difference: 0 if the difference is near the beginning, or else a few characters before the difference.
 func firstDifference(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	same := 0

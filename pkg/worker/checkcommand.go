@@ -63,7 +63,8 @@ func (r *checkRun) command(ctx context.Context, c *quality.Check) (event.CheckRe
 	if err != nil {
 		return none, err
 	}
-	if err := os.Remove(verdict); err != nil && !errors.Is(err, fs.ErrNotExist) { // the task's command may have written it
+	// The task's command may have created this file.
+	if err := os.Remove(verdict); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return none, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("remove an earlier verdict: %w", err))
 	}
 	before, laidOut := r.stamps(), r.inputStamps()

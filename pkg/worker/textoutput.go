@@ -352,7 +352,7 @@ func (r *textReader) fill(ctx context.Context, d *database) error {
 	})
 }
 
-// held returns the text of a value that DuckDB casts to the type of its column.
+// held returns a value of a column as text. DuckDB casts this text to the type of the column.
 func (r *textReader) held(column int, v *textrows.Value) (string, error) {
 	if n := r.columns[column].nested; n != nil && v.Kind == textrows.Nested {
 		return n.hold(v.Text)

@@ -25,7 +25,7 @@ import (
 
 // UnitTests holds the arguments of [RunUnitTests].
 type UnitTests struct {
-	// Root is the absolute folder of the project's files. Data are its data folders.
+	// Root is the absolute path of the folder with the project's files. Data are the project's data folders.
 	Root string
 	Data []string
 	// Scratch is an empty folder for working files. State is the state folder, which queries cannot read.
@@ -131,7 +131,7 @@ func (u UnitTests) prepare(ctx context.Context) (_ *preparedTests, err error) {
 	return p, p.parse(ctx, b.own)
 }
 
-// upstream returns assets and everything that they depend on.
+// upstream returns the given assets, and all assets on which they depend.
 func (p *preparedTests) upstream(keys []ids.AssetKey) []plan.Asset {
 	seen := map[ids.AssetKey]bool{}
 	var found []plan.Asset

@@ -31,14 +31,14 @@ func createView(key ids.AssetKey, query string) []string {
 	}
 }
 
-// noRows returns a query for an asset that reads itself and whose first partitions have no earlier output. The query
-// returns no rows, and has the declared columns.
+// noRows returns a query for the task's own asset as an input, for the first partitions of an asset that reads
+// itself: no earlier output exists. The query returns no rows, and has the declared columns.
 func (a *attempt) noRows(t *work) string {
 	return plan.EmptyRows(t.Checks, t.plan.PartitionColumns[a.asset.String()])
 }
 
-// inputView returns a query for the rows of an input, and the files that it reads. An input without
-// files has no query.
+// inputView returns a query for the rows of an input, and the files that this query reads. An input without files has
+// no query.
 func (a *attempt) inputView(ctx context.Context, d *database, t *work, in *input) (query string, files []string, err error) {
 	if len(in.merged) > 0 {
 		return a.mergedView(ctx, d, t, in)

@@ -78,8 +78,8 @@ type Config struct {
 	// Secrets resolves a reference to a secret. The value stays in memory. An error that wraps [secret.ErrRefused] fails
 	// the task permanently. The worker retries after other errors. Nil: the worker has no secrets.
 	Secrets func(ctx context.Context, reference string) (string, error)
-	// Redactor masks secrets in the process's log. The worker adds to it the values of the variables that projects use
-	// as secrets. The logs of all tasks mask these values, too. Redactor may be nil.
+	// Redactor masks secrets in the process's log. The worker adds the values of the environment variables that projects
+	// use as secrets. The logs of all tasks mask these values, too. Redactor may be nil.
 	Redactor *secret.Redactor
 	// ServoBin is the path of the servo program, passed to commands as SERVO_BIN.
 	ServoBin string
@@ -156,8 +156,8 @@ type Worker struct {
 	jobs    map[string]*job // jobs by attempt id
 	// secretVars are the environment variables that the loaded plans use as secrets.
 	secretVars map[string]bool
-	// mergeAfter contains the assets whose outputs this process is merging, with a zero time. It also contains the
-	// assets whose merge failed, with the time of the next try.
+	// mergeAfter contains the zero time for each asset whose outputs this process is merging, and the time of the next
+	// try for each asset whose last merge failed.
 	mergeAfter map[string]time.Time
 }
 

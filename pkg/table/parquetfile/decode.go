@@ -114,8 +114,8 @@ func locate(s *table.Schema, found *schema.Schema) ([]int, error) {
 	return where, nil
 }
 
-// accepts returns an error unless found, the column of a file, has the physical type of c and an equivalent logical
-// type.
+// accepts returns an error if the column c of a table cannot be read from found, a column of a file: found must have
+// the same physical type and an equivalent logical type.
 func accepts(c *table.Column, found *schema.Column) error {
 	physical, logical := parquetType(c.Type)
 	if found.PhysicalType() != physical || found.MaxRepetitionLevel() != 0 || found.MaxDefinitionLevel() > 1 {

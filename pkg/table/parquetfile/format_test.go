@@ -86,7 +86,7 @@ func TestDecodeReadsManyRowGroups(t *testing.T) {
 	require.Empty(t, slices.Collect(tab.Diff(rows, read)))
 }
 
-// limitFile describes a file of the table "limits" as a build that knows other columns would write it.
+// limitFile describes a file of the table "limits" that a build with other columns has written.
 type limitFile struct {
 	root   string
 	fields schema.FieldList

@@ -46,7 +46,8 @@ type writer struct {
 	dict    []byte
 	indices []int32
 
-	// The last small page and its compressed form: the pages of all columns without values are equal.
+	// The last small page, and its compressed form. They are kept because the pages of all columns without values are
+	// equal.
 	small, smallPacked []byte
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// Domains lists the domains of a store. Each domain has a ledger or a manifest. Domains lists only one ledger object
-// and one manifest of each domain.
+// Domains lists the domains of a store. It finds a domain by its ledger or its manifests, and lists only one ledger
+// object and one manifest of each domain.
 func Domains(ctx context.Context, store blob.Store) ([]ids.Domain, error) {
 	found := map[ids.Domain]bool{}
 	for _, prefix := range []func(ids.Domain) string{ledger.Prefix, manifest.Prefix} {

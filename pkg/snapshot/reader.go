@@ -135,8 +135,8 @@ func (r *Reader) Await(ctx context.Context, after int64) (*Snapshot, error) {
 	}
 }
 
-// reach returns the last state that was read, if its revision is at least the given one. Otherwise, it reads the
-// revisions after it, and stops at the given one, or at the newest one if the given one is not published yet.
+// reach returns the last state that was read, if its revision is at least the given one. Otherwise, it reads later
+// revisions up to the given one, or up to the newest one if the given one is not published yet.
 func (r *Reader) reach(ctx context.Context, revision int64) (*Snapshot, error) {
 	select {
 	case <-ctx.Done():

@@ -29,9 +29,9 @@ func (s RequestState) Ended() bool {
 
 // Limits of requests.
 const (
-	// MaxPending limits the requests of a domain that wait to be planned.
+	// MaxPending is the maximum number of a domain's requests that wait to be planned.
 	MaxPending = 20_000
-	// RequestKept is how long the row of a request that has ended stays.
+	// RequestKept is how long the row of an ended request is kept.
 	RequestKept = time.Hour
 )
 

@@ -31,7 +31,7 @@ func (s BackfillState) Ended() bool {
 
 // Limits of backfills.
 const (
-	// MaxBackfills limits the backfills of a domain that have not ended.
+	// MaxBackfills is the maximum number of a domain's backfills that have not ended.
 	MaxBackfills = 100
 	// BackfillKept is how long an ended backfill stays in the live state. It is longer than the maximum age at which the
 	// fold accepts the event that creates a backfill.

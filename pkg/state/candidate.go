@@ -17,7 +17,7 @@ const (
 	CandidateSuperseded CandidateState = "SUPERSEDED" // a later run has made an output or a candidate
 )
 
-// MaxCandidates limits the candidates of a domain that wait for a decision.
+// MaxCandidates is the maximum number of a domain's candidates that wait for a decision.
 const MaxCandidates = 10_000
 
 // Candidate is a row of quarantine: an output that a check of severity CRITICAL has blocked.

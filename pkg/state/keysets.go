@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// KeyBlock is a row of key_sets: neighbouring keys of a key set. Each block of a set has a range of its sorted keys,
-// so a change of one key writes only one small row.
+// KeyBlock is a row of key_sets: neighbouring keys of a key set. Each block contains a range of the set's sorted
+// keys, so a change of one key writes only one small row.
 type KeyBlock struct {
 	Set string `col:"key_set,key"`
 	// First is the lower bound of the keys of the block, inclusive. It is "" for the first block of a set.

@@ -32,10 +32,10 @@ const (
 // Formats returns the formats that [Read] can read.
 func Formats() []string { return []string{CSV, JSON, NDJSON} }
 
-// endings are the endings of file names by format, without compression.
+// endings contains the file name endings of each format, without those of compression.
 var endings = map[string][]string{CSV: {".csv", ".tsv"}, JSON: {".json"}, NDJSON: {".ndjson", ".jsonl"}}
 
-// Endings returns the endings of the names of files of a format, without compression.
+// Endings returns the file name endings of a format, without those of compression.
 func Endings(format string) []string { return endings[format] }
 
 // FormatOf returns the format of a file according to the ending of its name. It returns "" if no format has this

@@ -184,8 +184,8 @@ func (cfg *Config) write(ctx context.Context, id string, rows *state.Rows, tier 
 	return cfg.store(ctx, id, files, tier)
 }
 
-// store stores one file for each table, in parallel. The id must be new. After an error, the caller must try again
-// with another id, because files with this id may exist. Nothing refers to these files.
+// store stores one file for each table, in parallel. The id must be new. To try again after an error, the caller must
+// use another id, because files with this id may exist. Nothing refers to these files.
 func (cfg *Config) store(ctx context.Context, id string, files []snapshot.File, tier string) (manifest.Delta, error) {
 	d := manifest.Delta{ID: id, Files: make([]manifest.File, len(files))}
 	g, gctx := errgroup.WithContext(ctx)

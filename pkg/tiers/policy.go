@@ -22,8 +22,8 @@ const (
 	// smallShare decides whether the newest delta stays inline: it stays inline if it has at most 1/smallShare of the
 	// bytes of all inline rows.
 	smallShare = 8
-	// fanIn is the minimum number of L1 deltas that a merge includes. If a manifest has more than maxL1, the merge
-	// includes all of them.
+	// fanIn is the minimum number of successive L1 deltas that a merge adds at once. If a manifest has more than maxL1
+	// of them, the merge includes all.
 	fanIn, maxL1 = 4, 64
 	// manyDeltas is the number of deltas above which a new base is written. It is far more than
 	// usual, and far less than a manifest may contain.

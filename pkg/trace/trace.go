@@ -81,8 +81,8 @@ func (a About) attributes() []attribute.KeyValue {
 }
 
 // Start begins a span under the active span of ctx. A span about a run always belongs to the run's trace. If the
-// active span belongs to another trace, the parent of the new span is the run's span, and the new span has a link to
-// the active span.
+// active span belongs to another trace, the new span becomes a child of the run's span, and gets a link to the active
+// span.
 func (t *Tracer) Start(ctx context.Context, name string, about About, options ...oteltrace.SpanStartOption) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil

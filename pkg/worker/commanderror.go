@@ -46,8 +46,8 @@ func (e describedError) Unwrap() error { return e.error }
 // not declare.
 var exitCodes = map[string]string{"75": event.CategoryTransient, "78": event.CategoryConfiguration}
 
-// classify completes the failure of a command. It sets the category according to the exit status, and then the fields
-// that the command has written to SERVO_ERROR.
+// classify completes the failure of a command: it sets the category for the exit status, and then the fields that the
+// command has written to SERVO_ERROR, which take precedence.
 func (a *attempt) classify(err error, declared map[string]string) error {
 	f, ok := errors.AsType[*failure](err)
 	if !ok || f.code != CodeExitStatus && f.code != CodeSignal {

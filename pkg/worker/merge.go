@@ -419,7 +419,7 @@ const (
 	mergeRetry = time.Hour
 )
 
-// noteUnmerged records an input if enough of its small files are not merged yet.
+// noteUnmerged records an input if it has enough small files that no merged file contains yet.
 func (a *attempt) noteUnmerged(in *input, columns []space.Column, set *mergedSet) {
 	before := a.w.cfg.Clock.Now().Add(-a.w.cfg.Merging.Age)
 	read := in.candidates(func(m *contract.CommitMarker) bool { return m.CommittedAt.Time().Before(before) })

@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// footer returns the number of rows of a Parquet file, and its columns in two forms. lines has one line for each
-// column, with its path and its types. names are the columns for the commit marker.
+// footer returns the number of rows of a Parquet file, and its columns in two forms: lines is a text with the path
+// and the types of one column in each line, and names are the columns for the commit marker.
 func footer(f *os.File) (rows int64, lines string, names []contract.CommitMarkerColumn, err error) {
 	defer func() {
 		// The reader validates most of its input, but may panic on a crafted footer.

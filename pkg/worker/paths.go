@@ -179,7 +179,8 @@ func (r *resolver) add(path string, at int, whole bool) {
 	}
 }
 
-// looksLikeFile distinguishes "data/x.csv" from a table name that needs quotes.
+// looksLikeFile reports whether a quoted name is a file, such as "data/x.csv", and not a table whose name needs
+// quotes.
 func looksLikeFile(name string) bool {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")
 	return slices.Contains([]string{".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson"}, filepath.Ext(name))

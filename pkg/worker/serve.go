@@ -141,7 +141,7 @@ func (w *Worker) join(delivery context.Context, env *contract.Envelope) *job {
 	return j
 }
 
-// jobContext is a context that ends when the embedded context ends, and that has the values of both contexts.
+// jobContext ends when the embedded context ends, and has the values of both contexts.
 type jobContext struct {
 	context.Context //nolint:containedctx // jobContext is a context
 

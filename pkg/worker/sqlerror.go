@@ -73,8 +73,8 @@ func asQueryError(err error, statement string) (*queryError, bool) {
 // loadWithCommand is advice for data that no query can read.
 const loadWithCommand = "load the data with a command, which writes Parquet, CSV or JSON files, and select from its asset"
 
-// withoutExtensionAdvice replaces DuckDB's advice to install or load an extension. A user cannot follow it, because
-// queries run without network and with a locked configuration.
+// withoutExtensionAdvice replaces DuckDB's advice to install or load an extension. A user cannot follow this advice,
+// because queries run without network and with a locked configuration.
 func withoutExtensionAdvice(message string) string {
 	message, _, found := strings.Cut(message, "\n\nPlease try installing")
 	if !found {
@@ -134,8 +134,8 @@ type resolvedQuery struct {
 	// inputs.
 	paths []string
 	reads bool
-	// literals are those of these paths that are complete in the query, and not only the beginning of an expression;
-	// they include URLs. tables are the tables with a schema that the query reads, in lower case.
+	// literals are the paths and URLs that are complete literals of the query, and not only the beginning of an
+	// expression. tables are the tables with a schema that the query reads, in lower case.
 	literals []literal
 	tables   []string
 }

@@ -31,8 +31,8 @@ func createView(key ids.AssetKey, query string) []string {
 	}
 }
 
-// noRows returns a query for the task's own asset as an input, for the first partitions of an asset that reads
-// itself: no earlier output exists. The query returns no rows, and has the declared columns.
+// noRows returns a query without rows and with the declared columns. It replaces the input of an asset that reads
+// itself, if the task's partition has no earlier output to read.
 func (a *attempt) noRows(t *work) string {
 	return plan.EmptyRows(t.Checks, t.plan.PartitionColumns[a.asset.String()])
 }

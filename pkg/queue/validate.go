@@ -60,7 +60,7 @@ func Validate(t Task, now time.Time) error {
 // and the account, times, and the encoding of the fields.
 const taskOverhead = 1500
 
-// Size returns an estimate of the bytes that count towards a queue's limit of the size of a task.
+// Size returns an estimate of the size of the task in a queue, to which [MaxTaskBytes] applies.
 func (t Task) Size() int {
 	size := taskOverhead + len(t.Queue) + len(t.Name) + len(t.URL) + len(t.Body)
 	for name, value := range t.Header {

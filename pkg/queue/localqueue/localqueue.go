@@ -159,8 +159,8 @@ func New(opts Options) *Queue {
 	return q
 }
 
-// Run delivers tasks until ctx is done, which also cancels deliveries in flight. It returns when all deliveries have
-// ended. Run may be called only once.
+// Run delivers tasks until ctx is done, and then cancels the deliveries in flight. It returns when all deliveries
+// have ended. Run may be called only once.
 func (q *Queue) Run(ctx context.Context) error {
 	q.mu.Lock()
 	if q.phase != created {
@@ -240,7 +240,7 @@ func (q *Queue) Create(ctx context.Context, t queue.Task) error {
 	return nil
 }
 
-// checkNew returns nil if a valid task may be added, else ErrExists, errStopped or errFull.
+// checkNew returns nil if the valid task t may be added. Otherwise, it returns ErrExists, errStopped or errFull.
 func (q *Queue) checkNew(t queue.Task, now time.Time) error {
 	if l, ok := q.lanes[t.Queue]; ok && l.tasks[t.Name] != nil || q.names.contains(taskName{t.Queue, t.Name}, now) {
 		return queue.ErrExists

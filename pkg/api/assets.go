@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -41,22 +40,19 @@ func (s *server) ListAssets(ctx context.Context, r *servov1.ListAssetsRequest) (
 		}
 	}
 	list := &servov1.ListAssetsResponse{Project: p.Name, Revision: opened.snap.Revision}
+	judged := s.memo.assetsAt(momentOf(opened.snap, p, opened.now))
 	var shown []*plan.Asset
-	assets := slices.Clone(p.Assets)
-	slices.SortFunc(assets, func(a, b plan.Asset) int { return strings.Compare(a.Key.String(), b.Key.String()) })
-	for i := range assets {
-		key := assets[i].Key.String()
-		switch {
-		case key <= opened.after && opened.after != "", r.GetSelect() != "" && !chosen[assets[i].Key]:
+	for _, one := range judged.projectIndex(p).sorted {
+		if r.GetSelect() != "" && !chosen[one.asset.Key] || opened.after != "" && one.key <= opened.after {
 			continue
-		case len(shown) == opened.size:
-			list.NextPageToken = opened.next(shown[opened.size-1].Key.String())
-			list.Assets, err = s.memo.assetsAt(momentOf(opened.snap, p, opened.now)).list(ctx, opened, p, shown)
-			return list, opened.failed(err)
 		}
-		shown = append(shown, &assets[i])
+		if len(shown) == opened.size {
+			list.NextPageToken = opened.next(shown[opened.size-1].Key.String())
+			break
+		}
+		shown = append(shown, one.asset)
 	}
-	list.Assets, err = s.memo.assetsAt(momentOf(opened.snap, p, opened.now)).list(ctx, opened, p, shown)
+	list.Assets, err = judged.list(ctx, opened, p, shown)
 	return list, opened.failed(err)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -44,9 +45,26 @@ type results struct {
 
 // projectIndex describes the assets of a project, by key.
 type projectIndex struct {
+	sorted []keyedAsset
 	assets map[ids.AssetKey]*plan.Asset
 	// readers has the keys of the assets that read each asset.
 	readers map[ids.AssetKey][]string
+}
+
+// keyedAsset is an asset with the text of its key.
+type keyedAsset struct {
+	key   string
+	asset *plan.Asset
+}
+
+func indexOf(p *Project) *projectIndex {
+	index := &projectIndex{assets: make(map[ids.AssetKey]*plan.Asset, len(p.Assets)), readers: readersOf(p.Assets)}
+	for i := range p.Assets {
+		a := &p.Assets[i]
+		index.assets[a.Key], index.sorted = a, append(index.sorted, keyedAsset{a.Key.String(), a})
+	}
+	slices.SortFunc(index.sorted, func(a, b keyedAsset) int { return strings.Compare(a.key, b.key) })
+	return index
 }
 
 // assetResult is an asset that callers have requested.
@@ -210,10 +228,7 @@ func (j *judged) projectIndex(p *Project) *projectIndex {
 		j.now.project = j.earlier.project
 	}
 	if j.now.project == nil {
-		j.now.project = &projectIndex{assets: make(map[ids.AssetKey]*plan.Asset, len(p.Assets)), readers: readersOf(p.Assets)}
-		for i := range p.Assets {
-			j.now.project.assets[p.Assets[i].Key] = &p.Assets[i]
-		}
+		j.now.project = indexOf(p)
 	}
 	return j.now.project
 }

@@ -26,8 +26,8 @@ const (
 
 var sidecars = map[string]string{"metrics_sidecar": `"i/metrics"`, "traces_sidecar": `"i/traces"`}
 
-// The sweeper is idle between requests, which come every minute. With a CPU between
-// requests, one instance would be billed around the clock.
+// The sweeper is idle between requests, which come every minute. If a CPU stayed allocated between requests, one
+// instance would be billed around the clock.
 func TestSweeperIsBilledPerRequest(t *testing.T) {
 	p := installed(t, sidecars)
 	template := p.within(p.blocks[servicesName].Body, "template")

@@ -27,7 +27,8 @@ import (
 
 // Config holds the settings and dependencies of a benchmark.
 type Config struct {
-	// Dir is the parent of all state folders. It should be on the disk to be measured. The folders are not removed.
+	// Dir is the parent of all state folders. It should be on the disk whose speed is to be measured. The folders are
+	// not removed.
 	Dir string
 	// Samples is the number of measurements of each workload.
 	Samples int

@@ -19,10 +19,10 @@ const maxRestarts = 3
 // Step folds entries and publishes the result. Run calls it repeatedly; a simulation calls it
 // directly.
 //
-// A timer decides on all facts that were durable when it fired. So the listing that finds these
-// facts must begin after the timer fired. A timer that only the listing itself finds may have fired during that
-// listing, which takes several requests and can miss facts that appear meanwhile. Such a timer waits for a second
-// listing.
+// When a timer fires, the fold must know all facts that were durable at that moment. So the listing that finds these
+// facts must begin after the timer fired. If nobody announced the entry of a timer, and only the listing found it,
+// the timer may have fired during the listing, which takes several requests and can miss facts that appear meanwhile.
+// Such an entry is folded after a second listing.
 //
 // If an entry cannot be read, Step returns no error, and the result names the entry.
 func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {

@@ -35,8 +35,8 @@ type BackfillCreated struct {
 	// order in which the chunks start.
 	ChunksRef string  `json:"chunks_ref"`
 	Sizes     []int32 `json:"sizes"`
-	// Stages lists the position of the first chunk of each stage after the first stage. A chunk waits until all chunks
-	// of earlier stages have ended.
+	// Stages lists, for each stage but the first, the position of its first chunk. A chunk waits until all chunks of
+	// earlier stages have ended.
 	Stages []int32 `json:"stages,omitempty"`
 	// Ordered means that every chunk is a stage, and that the backfill pauses when a chunk does not succeed.
 	Ordered bool   `json:"ordered,omitempty"`

@@ -152,8 +152,8 @@ type Work struct {
 	Batch bool `json:"batch,omitempty"`
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
-	// Files maps the paths of the project's files that are part of the code to what the code fingerprint contains for
-	// them: see [Text.Files]. It is set only in the Work of a plan.
+	// Files maps the paths of the project's files that are part of the code to the hashes that enter the code
+	// fingerprint: see [Text.Files]. It is set only in the Work of a plan.
 	Files map[string]string `json:"files,omitempty"`
 	// Vars are the project's variables that the query or the command reads, by name.
 	Vars map[string]Var `json:"vars,omitempty"`

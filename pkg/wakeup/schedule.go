@@ -23,8 +23,9 @@ const (
 	// maxAhead is how far in the future a wakeup may be. If work is due later than that, the sweep at this wakeup
 	// creates another one.
 	maxAhead = 30 * 24 * time.Hour
-	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If it is further ahead, the
-	// sweep also finds wakeups beyond this limit, but only a later sweep allows their deletion.
+	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If the sweeper's clock is
+	// further ahead, the sweep also finds wakeups that are due later than this process's time plus this limit. Only a
+	// later sweep allows their deletion.
 	maxSweeperAhead = 15 * time.Minute
 	// expiry is the age above which a wakeup is assumed to be lost: a sweep would have replaced it by then. If the
 	// wakeup still exists, because no sweeps run, a second wakeup is harmless.

@@ -106,7 +106,8 @@ func refuseUnstorable(columns []resultColumn) error {
 	return nil
 }
 
-// unstorable returns advice about what to store instead of values of a type, or "" if Parquet can store them.
+// unstorable returns "" if Parquet can store values of the type. Otherwise, it returns advice about what to store
+// instead.
 func unstorable(kind string) (instead string) {
 	for word, rest := range words(kind) {
 		switch {

@@ -87,7 +87,8 @@ func TestLostAttemptWithOutputSucceeds(t *testing.T) {
 	require.Equal(t, output, end.Output)
 }
 
-// A worker that was asked to end has not lost its tasks: it reports them, or the next worker executes them again.
+// A worker that is asked to end does not lose its tasks: it reports their ends, or the next worker executes them
+// again.
 func TestClosedWorkerLosesNoAttempts(t *testing.T) {
 	p := newProcesses(t, "")
 	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)

@@ -250,7 +250,7 @@ func TestLargeWorldKeepsPromises(t *testing.T) {
 	if r.Err() != nil {
 		t.Errorf("%v\n  make simulate WORLD='%s'", r.Err(), w.Text())
 	}
-	const least = 600 // more tasks than the 500 of a plan that fits into its ledger entry
+	const least = 600 // a plan of up to 500 tasks is stored in its ledger entry; a larger one is an object
 	require.Greater(t, r.Completions, least)
 	require.Positive(t, r.Faults["tasks of partitioned assets"])
 }

@@ -140,8 +140,8 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 	return warnings, err
 }
 
-// restrictTo limits an evaluation to the partitions of the root assets that a request selects. Of the other selected
-// assets, it keeps the partitions that these root partitions read.
+// restrictTo limits an evaluation to the partitions of the root assets that a request selects, and to
+// those partitions of the other selected assets that these root partitions read.
 func restrictTo(e *staleness.Evaluation, snap *snapshot.Snapshot, r *RunRequest, selected map[ids.AssetKey]bool, now time.Time) error {
 	if len(r.Plan.Partitions) == 0 {
 		return nil

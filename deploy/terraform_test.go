@@ -20,12 +20,14 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/servo-orchestration/servo/pkg/archive"
+	"github.com/servo-orchestration/servo/pkg/backfill"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/release"
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
@@ -217,7 +219,7 @@ func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 		},
 		"archive":    {folder(archive.Key(d, ulid))},
 		"sweeper":    {folder(wakeup.Wakeup{Domain: d}.Key())},
-		"dispatcher": {folder(ledger.Key(d, ulid))},
+		"dispatcher": {folder(ledger.Key(d, ulid)), folder(plan.Ref(d, "x"))}, // its automators plan the runs of schedules and backfills
 		"worker":     {folder(contract.AssetsPrefix(d)), folder(contract.LogKey(d, ulid, "a/b", 1, ulid))},
 	}
 	allowed := m.value(m.locals["writes"]).AsValueMap()
@@ -259,7 +261,9 @@ func TestUsersHaveRightsOnTheirTenantsOnly(t *testing.T) {
 	now := ids.AtTime(clock.System{}.Now())
 	keys := func(tenant string) (read, added []string) {
 		d := ids.Domain{Tenant: tenant, Workspace: "prod"}
-		added = []string{plan.Ref(d, "x"), ledger.Key(d, now)}
+		added = []string{
+			plan.Ref(d, "x"), ledger.Key(d, now), release.Ref(d, "x"), release.CodeRef(d, "x"), release.SourceRef(d, "x"), backfill.Ref(d, "x"),
+		}
 		return slices.Concat(added, []string{
 			archive.Key(d, now), manifest.Key(d, 1), manifest.StateKey(d, "runs", "l0", now), manifest.HintKey(d), manifest.BoundaryKey(d),
 			manifest.PinKey(d, 1), contract.AssetsPrefix(d), contract.LogKey(d, now, "a/b", 1, now),
@@ -278,6 +282,9 @@ func TestUsersHaveRightsOnTheirTenantsOnly(t *testing.T) {
 		}
 		return of
 	}
+	both := func(resource, instance string) []string {
+		return slices.Concat(prefixes(resource, instance), prefixes("users_read_added", instance))
+	}
 	covers := func(prefixes []string, key string) bool {
 		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 	}
@@ -288,8 +295,8 @@ func TestUsersHaveRightsOnTheirTenantsOnly(t *testing.T) {
 		for tenant, want := range allowed {
 			read, added := keys(tenant)
 			for _, key := range read {
-				require.Equal(t, want, covers(prefixes("users_read", instance), key), "%s reads %s", instance, key)
-				require.Equal(t, want, covers(prefixes("users_list", instance), key), "%s lists %s", instance, key)
+				require.Equal(t, want, covers(both("users_read", instance), key), "%s reads %s", instance, key)
+				require.Equal(t, want, covers(both("users_list", instance), key), "%s lists %s", instance, key)
 				require.Equal(t, want && slices.Contains(added, key), covers(prefixes("users_write", instance), key), "%s adds %s", instance, key)
 			}
 		}

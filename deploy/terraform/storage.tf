@@ -28,12 +28,12 @@ resource "google_storage_bucket" "state" {
 locals {
   # All services read everything. Only the compactor can write the state. No service can
   # change an entry of the ledger or a file of the archive. The compactor creates wakeups,
-  # and the sweeper deletes them.
+  # and the sweeper deletes them. The dispatcher plans the runs of schedules and backfills.
   writes = {
     compactor  = { service = "compactor", role = "roles/storage.objectUser", folders = ["manifests", "state", "hints", "boundary", "pins", "wakeups"] }
     archive    = { service = "compactor", role = "roles/storage.objectCreator", folders = ["archive"] }
     sweeper    = { service = "sweeper", role = "roles/storage.objectUser", folders = ["wakeups"] }
-    dispatcher = { service = "dispatcher", role = "roles/storage.objectCreator", folders = ["ledger"] }
+    dispatcher = { service = "dispatcher", role = "roles/storage.objectCreator", folders = ["ledger", "plans"] }
     worker     = { service = "worker", role = "roles/storage.objectUser", folders = ["assets", "logs"] }
   }
 }
@@ -95,16 +95,16 @@ resource "google_storage_bucket_iam_member" "writes" {
 locals {
   objects = "projects/_/buckets/${google_storage_bucket.state.name}/objects/"
 
-  # The prefixes of a tenant's objects: those that its users read, and those that they add
-  # to. The names of wakeups begin with the time and contain nothing but a domain's name, so
-  # every user may create them.
+  # The prefixes of a tenant's objects: those that its users only read, and those that they
+  # also add to. The names of wakeups begin with the time and contain nothing but a domain's
+  # name, so every user may create them.
   tenant_folders = [
-    "ledger/orchestration", "archive/orchestration", "manifests/orchestration", "state/orchestration", "hints/orchestration",
-    "boundary/orchestration", "pins/orchestration", "plans", "logs",
+    "archive/orchestration", "manifests/orchestration", "state/orchestration", "hints/orchestration", "boundary/orchestration",
+    "pins/orchestration", "logs",
   ]
-  tenant_adds = ["ledger/orchestration", "plans"]
+  tenant_adds = ["ledger/orchestration", "plans", "releases", "code", "source", "backfills"]
 
-  # One binding for each user, tenant and right (read, list, add), because a condition of
+  # One binding for each user, tenant and right, because a condition of
   # Cloud IAM has at most 12 logical operators.
   grants = merge([
     for member, tenants in var.users : { for tenant in tenants : "${member} ${tenant}" => {
@@ -145,6 +145,22 @@ resource "google_storage_bucket_iam_member" "users_list" {
   }
 }
 
+resource "google_storage_bucket_iam_member" "users_read_added" {
+  for_each = local.grants
+
+  bucket = google_storage_bucket.state.name
+  role   = "roles/storage.objectViewer"
+  member = each.value.member
+
+  condition {
+    title = "objects and listings of what the tenant adds"
+    expression = join(" || ", concat(
+      [for folder in local.tenant_adds : "resource.name.startsWith(\"${local.objects}${folder}/${each.value.tenant}\")"],
+      [for folder in local.tenant_adds : "api.getAttribute(\"storage.googleapis.com/objectListPrefix\", \"\").startsWith(\"${folder}/${each.value.tenant}\")"],
+    ))
+  }
+}
+
 resource "google_storage_bucket_iam_member" "users_look" {
   for_each = var.users
 
@@ -161,7 +177,7 @@ resource "google_storage_bucket_iam_member" "users_write" {
   member = each.value.member
 
   condition {
-    title = "the tenant's plans and ledger, and marks of what nobody folds"
+    title = "what the tenant adds, and marks of what nobody folds"
     expression = join(" || ", concat(
       [for folder in local.tenant_adds : "resource.name.startsWith(\"${local.objects}${folder}/${each.value.tenant}\")"],
       ["resource.name.startsWith(\"${local.objects}wakeups/\")"],

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/servo-orchestration/servo/pkg/automator"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
@@ -257,7 +259,8 @@ func (d *dispatchers) announceNow(ctx context.Context, domain ids.Domain, a anno
 	return err
 }
 
-// filled returns an error until the queue has all tasks that the states of the domains require.
+// filled returns an error until the queue has the tasks that the states of the domains require. Domains that fail
+// although others succeed do not count.
 func (d *dispatchers) filled() error {
 	if !d.full.Load() {
 		return errors.New("the queue is being filled from the projections")
@@ -266,7 +269,8 @@ func (d *dispatchers) filled() error {
 }
 
 // fill creates the queue tasks of all domains in the local queue, because this queue is empty at its start. The tasks
-// get the names that they had in the queue of the previous process.
+// get the names that they had in the queue of the previous process. If some domains fail, for example because their
+// state is damaged, fill tries them again after it has tried all others, so they do not delay the others.
 func (d *dispatchers) fill(ctx context.Context, find dispatcher.Finder) error {
 	var domains []ids.Domain
 	if d.retry(ctx, "list domains", func() (err error) {
@@ -275,19 +279,39 @@ func (d *dispatchers) fill(ctx context.Context, find dispatcher.Finder) error {
 	}) != nil {
 		return nil //nolint:nilerr // the service is ending
 	}
+	for backoff := firstBackoff; ctx.Err() == nil; backoff = min(2*backoff, lastBackoff) {
+		failed := d.fillAll(ctx, find, domains)
+		if len(failed) == 0 || len(failed) < len(domains) { // if all fail, the compactor may not be running yet
+			d.full.Store(ctx.Err() == nil)
+		}
+		if len(failed) == 0 {
+			break
+		}
+		domains = failed
+		_ = d.server.clock.Sleep(ctx, backoff) // an error only means that ctx is done
+	}
+	return nil
+}
+
+// fillAll creates the queue tasks of domains, and returns the domains for which this failed.
+func (d *dispatchers) fillAll(ctx context.Context, find dispatcher.Finder, domains []ids.Domain) (failed []ids.Domain) {
 	const parallel = 8
-	slots := make(chan struct{}, parallel)
-	var filling sync.WaitGroup
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(parallel)
 	for _, domain := range domains {
-		slots <- struct{}{}
-		filling.Go(func() {
-			defer func() { <-slots }()
-			_ = d.retry(ctx, "fill the queue of "+domain.String(), func() error { return d.fillOne(ctx, find, domain) })
+		g.Go(func() error {
+			if err := d.fillOne(ctx, find, domain); err != nil && ctx.Err() == nil {
+				d.server.logger.WarnContext(ctx, "cannot fill the queue of a domain; will retry", slog.String("domain", domain.String()), slog.Any("error", err))
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, domain)
+			}
+			return nil
 		})
 	}
-	filling.Wait()
-	d.full.Store(ctx.Err() == nil)
-	return nil
+	_ = g.Wait() // the functions return no errors
+	return failed
 }
 
 func (d *dispatchers) fillOne(ctx context.Context, find dispatcher.Finder, domain ids.Domain) error {

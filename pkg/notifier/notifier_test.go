@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
@@ -43,7 +44,8 @@ type system struct {
 	compact  *compactor.Compactor
 	notifier *notifier.Notifier
 	refuse   error
-	delay    time.Duration
+	delay    time.Duration // of channels other than "fast"
+	mu       sync.Mutex    // guards messages and calls
 	messages []*notify.Message
 	calls    int
 }
@@ -81,14 +83,20 @@ func newSystem(t *testing.T) *system {
 	return s
 }
 
-func (s *system) send(ctx context.Context, _ *release.Channel, m *notify.Message) error {
+func (s *system) send(ctx context.Context, c *release.Channel, m *notify.Message) error {
+	s.mu.Lock()
 	s.calls++
-	if err := (clock.System{}).Sleep(ctx, s.delay); err != nil {
-		return err
+	s.mu.Unlock()
+	if c.Name != "fast" {
+		if err := (clock.System{}).Sleep(ctx, s.delay); err != nil {
+			return err
+		}
 	}
 	if s.refuse != nil {
 		return s.refuse
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.messages = append(s.messages, m)
 	return nil
 }
@@ -110,7 +118,7 @@ func (s *system) deployAsset(asset plan.Asset, w event.WatchedAsset) {
 	require.NoError(s.t, err)
 	r := &release.Release{
 		SchemaVersion: release.SchemaVersion, Code: release.Hash(encoded), Source: archive.SHA, Settings: release.Settings{
-			Project: "test", Channels: []release.Channel{{Name: "ops", File: &release.FileChannel{Path: "x"}}},
+			Project: "test", Channels: []release.Channel{{Name: "fast", File: &release.FileChannel{Path: "y"}}, {Name: "ops", File: &release.FileChannel{Path: "x"}}},
 			Alerts:  []event.AlertRule{{Name: "late", On: []string{event.CauseDeadlineMissed, event.CauseDeploy}, To: []string{"ops", "gone"}, GroupSec: 600}},
 			Watched: []event.WatchedAsset{w},
 		},
@@ -208,6 +216,28 @@ func TestNotifierRecordsResultsWhileAChannelHangs(t *testing.T) {
 		require.Equal(t, state.NotificationWaiting, s.of("gone").State)
 		require.NoError(t, <-drained)
 		require.Equal(t, state.NotificationSent, s.of("ops").State)
+	})
+}
+
+// Messages that a channel accepts slowly delay the messages to other channels only for a moment.
+func TestSlowChannelDoesNotDelayOtherChannels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSystem(t)
+		s.delay = 9 * time.Second
+		s.deploy(event.WatchedAsset{MaxLagSec: 36_000})
+		for range 30 {
+			_, err := s.TestChannel(t.Context(), "ops", "slow")
+			require.NoError(t, err)
+		}
+		drained := make(chan error, 1)
+		go func() { drained <- s.notifier.Drain(t.Context()) }()
+		synctest.Wait()
+		id, err := s.TestChannel(t.Context(), "fast", "sent while the other channel is busy")
+		require.NoError(t, err)
+		require.NoError(t, clock.System{}.Sleep(t.Context(), 30*time.Second)) // virtual time
+		require.Equal(t, state.NotificationSent, s.state().Notifications.Get(id).State)
+		require.NoError(t, <-drained)
+		require.Equal(t, 32, s.calls)
 	})
 }
 

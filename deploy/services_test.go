@@ -202,6 +202,16 @@ func TestCallbackURLsHaveNoSignature(t *testing.T) {
 	require.NotContains(t, url, "sig=")
 }
 
+// The states of domains take half of an instance's memory. Otherwise, a small instance would run out of memory, and a
+// larger one would not help.
+func TestCachesFollowTheMemoryOfInstances(t *testing.T) {
+	p := installed(t, map[string]string{"services": `{ compactor = { memory = "512Mi" }, dispatcher = { memory = "4Gi" } }`})
+	require.Empty(t, p.refused)
+	for name, want := range map[string]string{"compactor": "268435456", "dispatcher": "2147483648"} {
+		require.Equal(t, want, p.resolve("local.environment").GetAttr(name).AsValueMap()["SERVO_CACHE_BYTES"].AsString(), name)
+	}
+}
+
 // help returns a program's help text.
 func help(t *testing.T, run func(context.Context, service.Process) int) string {
 	t.Helper()

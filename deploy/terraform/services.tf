@@ -29,11 +29,19 @@ locals {
   # report results.
   secrets = { keys = var.keys, worker-keys = var.worker_keys }
 
+  # The memory for the states of domains, in bytes: half of an instance's memory.
+  cache_bytes = {
+    for name, service in var.services :
+    name => floor(tonumber(regex("^[0-9]+", service.memory)) * (endswith(service.memory, "Gi") ? 1024 : 1) * 1024 * 1024 / 2)
+  }
+
   environment = {
     compactor = {
+      SERVO_CACHE_BYTES    = tostring(local.cache_bytes["compactor"])
       SERVO_DISPATCHER_URL = local.url["dispatcher"]
     }
     dispatcher = {
+      SERVO_CACHE_BYTES     = tostring(local.cache_bytes["dispatcher"])
       SERVO_COMPACTOR_URL   = local.url["compactor"]
       SERVO_WORKER_URL      = local.worker_url["default"]
       SERVO_WORKER_URLS     = join(",", [for queue, url in local.worker_url : "${queue}=${url}" if queue != "default"])

@@ -37,6 +37,7 @@ func (s *Sender) smtp(ctx context.Context, c *release.Channel, m *Message) error
 		return errors.Join(err, connection.Close())
 	}
 	encryption := &tls.Config{ServerName: to.Host, MinVersion: tls.VersionTLS12, RootCAs: s.roots}
+	connection = &bounded{connection, maxMailAnswers}
 	if to.TLS == release.ImplicitTLS {
 		connection = tls.Client(connection, encryption)
 	}
@@ -56,6 +57,27 @@ func (s *Sender) smtp(ctx context.Context, c *release.Channel, m *Message) error
 		}
 	}
 	return deliver(mail, to, m, s.Clock.Now())
+}
+
+// maxMailAnswers bounds how much is read from a mail server for one mail. Package smtp reads a line of any length into
+// memory, and the channels of several tenants share a process.
+const maxMailAnswers = 4 * MaxBytes
+
+// bounded is a connection from which at most left bytes can be read.
+type bounded struct {
+	net.Conn
+
+	left int
+}
+
+// Read implements [io.Reader].
+func (c *bounded) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, fmt.Errorf("the mail server answered with more than %d bytes", maxMailAnswers)
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
 }
 
 // PartialError means that a mail was sent, but that the server refused some of its recipients. The mail must not be sent

@@ -106,3 +106,21 @@ func TestMailIsEncryptedBeforeTheLogin(t *testing.T) {
 	require.NotContains(t, told, "AUTH", "the server cannot encrypt")
 	require.NotContains(t, told, "DATA")
 }
+
+// A mail server must not fill the memory of the process with an answer that does not end.
+func TestLongAnswersOfMailServersAreRefused(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		if connection, err := l.Accept(); err == nil {
+			_, _ = io.WriteString(connection, "220 "+strings.Repeat("x", 2*maxMailAnswers)+"\r\n")
+			_ = connection.Close()
+		}
+	}()
+	c := &release.Channel{Name: "mail", AllowPrivate: true, SMTP: &release.SMTPChannel{
+		Host: "127.0.0.1", Port: int32(l.Addr().(*net.TCPAddr).Port), TLS: release.NoTLS, From: "servo@example.com", To: []string{"data@example.com"}, //nolint:gosec,forcetypeassert // a port
+	}}
+	err = (&Sender{Clock: clock.System{}}).Send(t.Context(), c, &Message{ID: "x"})
+	require.ErrorContains(t, err, "the mail server answered with more than 262144 bytes")
+}

@@ -44,14 +44,24 @@ func (e *Engine) create(ctx context.Context, ref string, data []byte) error {
 // createObject stores an object whose name is the hash of its content. It replaces a damaged object.
 func (e *Engine) createObject(ctx context.Context, ref string, data []byte) error {
 	_, err := e.cfg.Store.Create(ctx, ref, data)
-	if errors.Is(err, blob.ErrExists) {
-		err = e.repair(ctx, ref, data)
+	if err == nil {
+		return nil
 	}
+	same, version, readErr := e.stored(ctx, ref, data)
+	switch {
+	case readErr == nil && same:
+		return nil // if err is not ErrExists, its response was lost, or this account may not overwrite objects
+	case !errors.Is(err, blob.ErrExists):
+		return err
+	case readErr != nil:
+		return readErr
+	}
+	_, err = e.cfg.Store.Replace(ctx, ref, data, version)
 	return err
 }
 
-// repair replaces an object unless it has the same size and checksum as data.
-func (e *Engine) repair(ctx context.Context, ref string, data []byte) error {
+// stored reports whether an object has the same size and checksum as data, and returns its version.
+func (e *Engine) stored(ctx context.Context, ref string, data []byte) (same bool, version int64, err error) {
 	is, err := e.cfg.Store.Head(ctx, ref)
 	if err == nil && is.CRC32C == 0 && is.Size == int64(len(data)) { // the store returns no checksum
 		var stored []byte
@@ -59,14 +69,7 @@ func (e *Engine) repair(ctx context.Context, ref string, data []byte) error {
 			is.CRC32C = blob.CRC32C(stored)
 		}
 	}
-	if err != nil {
-		return err
-	}
-	if is.Size == int64(len(data)) && is.CRC32C == blob.CRC32C(data) {
-		return nil
-	}
-	_, err = e.cfg.Store.Replace(ctx, ref, data, is.Version)
-	return err
+	return err == nil && is.Size == int64(len(data)) && is.CRC32C == blob.CRC32C(data), is.Version, err
 }
 
 // ReadRelease reads a release and its code, and verifies both.

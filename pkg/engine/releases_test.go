@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/faultblob"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -46,6 +47,24 @@ func TestReleasesAreStoredOnceAndVerified(t *testing.T) {
 	require.NoError(t, w.SaveRelease(t.Context(), c, archive))
 	_, _, err = w.ReadRelease(t.Context(), c.SHA)
 	require.NoError(t, err, "storing it again repairs it")
+}
+
+// The response of a create may be lost, and a store may refuse to create an existing object for an account that may not
+// overwrite objects. In both cases the release is stored.
+func TestReleasesAreStoredDespiteErrors(t *testing.T) {
+	w := newFixture(t, false)
+	c := compiled(t, "SELECT 1")
+	archive := &source.Archive{SHA: strings.Repeat("a", 64), Data: []byte("x")}
+	for _, fault := range []faultblob.Fault{faultblob.FailAfter, faultblob.FailBefore} {
+		w.faults(func(op faultblob.Op, _ string) faultblob.Fault {
+			if op == faultblob.Create {
+				return fault
+			}
+			return faultblob.None
+		})
+		require.NoError(t, w.SaveRelease(t.Context(), c, archive))
+	}
+	require.Error(t, w.SaveRelease(t.Context(), compiled(t, "SELECT 2"), archive), "not stored")
 }
 
 // TestRacingDeploymentsConflict deploys two releases at once. Both expect the same current release.

@@ -64,7 +64,9 @@ func (h *heartbeats) due(attemptID string, timeout time.Duration, now time.Time)
 	every := min(max(timeout/recordShare, minInterval), maxInterval)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if last, ok := h.last[attemptID]; ok && now.Sub(last) < every {
+	// If the last heartbeat is later than now, the clock was set back. Waiting for it to catch up could take longer than
+	// the heartbeat timeout.
+	if last, ok := h.last[attemptID]; ok && !last.After(now) && now.Sub(last) < every {
 		return false
 	}
 	if len(h.last) >= maxRemembered {

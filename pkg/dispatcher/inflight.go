@@ -27,15 +27,17 @@ func newInFlight() *inFlight { return &inFlight{taken: map[string]event.Time{}} 
 func (f *inFlight) begin(name string, now event.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now.Sub(f.swept) >= control.PendingAge {
+	// If a time is later than now, the clock was set back: the time counts as long ago.
+	recent := func(at event.Time) bool { return at <= now && now.Sub(at) < control.PendingAge }
+	if !recent(f.swept) {
 		f.swept = now
 		for name, at := range f.taken {
-			if at != busy && now.Sub(at) >= control.PendingAge {
+			if at != busy && !recent(at) {
 				delete(f.taken, name)
 			}
 		}
 	}
-	if at, ok := f.taken[name]; ok && (at == busy || now.Sub(at) < control.PendingAge) {
+	if at, ok := f.taken[name]; ok && (at == busy || recent(at)) {
 		return false
 	}
 	f.taken[name] = busy

@@ -34,7 +34,7 @@ const (
 	finishTimeout = time.Hour
 )
 
-// attempt is one execution of an attempt in this process.
+// attempt is one execution of a task's attempt in this process.
 type attempt struct {
 	w      *Worker
 	job    *job
@@ -176,7 +176,8 @@ func (a *attempt) run(ctx context.Context) answer {
 }
 
 // encodeAnswer encodes the report of the end for the response to the delivery. If the response is lost, the queue
-// redelivers the task. Such tasks are short, so little work is lost.
+// redelivers the task, which then executes again. Only reports of short tasks are sent this way, so little work is
+// lost.
 func (a *attempt) encodeAnswer(ctx context.Context, f *contract.Finished) (report []byte, ok bool) {
 	report, err := json.Marshal(f)
 	if err != nil {
@@ -453,16 +454,16 @@ func (a *attempt) logKey() string {
 	return contract.LogKey(a.domain, a.env.RunID, a.env.TaskKey, a.env.Attempt, a.env.AttemptID)
 }
 
-// dropParts is called if the report contains the whole log. It schedules the deletion of the log's parts after the
-// report.
+// dropParts makes the worker delete the parts of the log after the report of the end. It is called if this report
+// contains the whole log.
 func (a *attempt) dropParts() {
 	if a.parts != nil {
 		a.cleanups = append(a.cleanups, a.parts.remove)
 	}
 }
 
-// dropAllParts deletes the log parts of all executions of the attempt. It is called if this execution printed
-// nothing. The parts are deleted after the report, unless the result of another execution counts.
+// dropAllParts makes the worker delete the log parts of all executions of the attempt after the report of the end. It
+// does not delete them if the result of another execution counts. It is called if this execution printed nothing.
 func (a *attempt) dropAllParts() {
 	if a.parts == nil {
 		return
@@ -477,7 +478,7 @@ func (a *attempt) dropAllParts() {
 // waitForLog waits until the log is stored.
 func (a *attempt) waitForLog(ctx context.Context, saved func()) {
 	if errors.Is(context.Cause(ctx), errInterrupted) {
-		a.cleanups = append(a.cleanups, saved) // a worker that is closing may have no time left after the report
+		a.cleanups = append(a.cleanups, saved) // report first: a worker that is closing may be killed before the log is stored
 		return
 	}
 	saved()

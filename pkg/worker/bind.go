@@ -71,8 +71,8 @@ func Bind(ctx context.Context, b Binding) (_ *Bound, err error) {
 	return bd.result, nil
 }
 
-// bindAll binds queries. It also finds the columns of the assets in the parameter read, even if no query reads them.
-// The caller must close the result.
+// bindAll binds the queries of a project. It also finds the columns of the assets that the parameter read lists, even
+// if no query reads these assets. The caller must close the result.
 func bindAll(ctx context.Context, b Binding, read []ids.AssetKey) (_ *binder, err error) {
 	graph, err := plan.NewGraph(sound(b.Assets))
 	if err != nil {
@@ -131,7 +131,8 @@ func sound(assets []plan.Asset) []plan.Asset {
 // binder binds the queries of one project.
 type binder struct {
 	Binding
-	// users executes the user's queries in a sandbox; own executes only the binder's statements.
+	// users is the sandboxed database that executes the user's queries. own is the database that executes only the
+	// binder's statements.
 	users, own *database
 	queries    map[ids.AssetKey]*resolvedQuery
 	read       map[string]bool       // the tables that queries read
@@ -333,7 +334,7 @@ func (b *binder) describeOutput(ctx context.Context, asset *plan.Asset, all bool
 func (b *binder) defineDeclared(ctx context.Context, asset *plan.Asset) error {
 	columns, err := b.own.describe(ctx, statement{text: "DESCRIBE " + plan.EmptyRows(asset.Work.Checks, nil)})
 	if err != nil {
-		return ctx.Err() // the type is unknown; the project's loader reports it
+		return ctx.Err() // the type is unknown, which the project's loader reports
 	}
 	return b.define(ctx, &schema{asset: asset}, columns)
 }

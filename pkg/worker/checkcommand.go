@@ -111,7 +111,7 @@ func (r *checkRun) layOutCandidate() (err error) {
 	return nil
 }
 
-// stamps returns the stamps of the output's files. A file gets a new stamp when it is written.
+// stamps returns a stamp for each of the output's files. The stamp of a file changes whenever the file is written.
 func (r *checkRun) stamps() map[string]string {
 	found := make(map[string]string, len(r.made))
 	for i := range r.made {

@@ -44,7 +44,7 @@ type checkRun struct {
 	// partitions that were checked before it.
 	cell  string
 	first []event.CheckResult
-	// all are the files of all partitions.
+	// all are the files of all partitions of the output.
 	all []outputFile
 	// db is opened by the first check that needs it. shown means that the view of the output exists in db.
 	db    *database
@@ -55,14 +55,14 @@ type checkRun struct {
 	broken  map[string]error
 	// candidate is the folder in which commands read the output.
 	candidate string
-	// stored is the name of a view of the output that lacks the partition columns which the view of the asset adds to
-	// the files. It is empty if the view of the asset adds none.
+	// stored is the name of a view that shows the output without the partition columns which the asset's view adds. It
+	// is empty if the asset's view adds none.
 	stored string
 	// final contains the broken checks that a retry cannot repair.
 	final map[string]bool
 }
 
-// audit runs the checks of a phase whose names are in the parameter only, or all checks of the phase if only is nil.
+// audit runs those checks of a phase that the parameter only names. If only is nil, audit runs all checks of the phase.
 // It adds their results to the results of the attempt, and returns an error if the results fail the task.
 func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string) error {
 	before, final := len(a.checkResults), map[string]bool{}
@@ -440,7 +440,7 @@ func (a *attempt) gate(results []event.CheckResult, final map[string]bool) error
 	return nil
 }
 
-// firstOf names the first of several checks, and the number of the others.
+// firstOf names the first of several checks and counts the others.
 func firstOf(verdict string, checks []string) string {
 	text := "check " + checks[0]
 	if more := len(checks) - 1; more > 0 {
@@ -480,7 +480,7 @@ func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) 
 }
 
 // committed fetches the files of a committed output and returns them as if this task had written them. The parameter
-// own is that output, as an input with one partition.
+// own is the committed output, as an input with one partition.
 func (a *attempt) committed(ctx context.Context, own []input) ([]outputFile, error) {
 	if err := a.fetch(ctx, own); err != nil {
 		return nil, err

@@ -146,7 +146,7 @@ func TestEveryKindOfCheckRuns(t *testing.T) {
 	w.scratchIsEmpty()
 }
 
-// TestChecksRoundNoValues: a check never casts a value to another type if that would change it.
+// TestChecksRoundNoValues: a check never casts a value to a type that cannot represent it exactly.
 func TestChecksRoundNoValues(t *testing.T) {
 	const key = "clean/mixed"
 	var checks []quality.Check
@@ -421,7 +421,7 @@ func TestI21AllDoneReadsAdoptedOutput(t *testing.T) {
 	end := w.end(down, 1, without(contract.UnknownWithout))
 	require.Equal(t, event.Failed, end.Outcome, "the dispatcher does not say whether the upstream succeeded")
 	require.True(t, end.Error.Retryable)
-	require.Contains(t, end.Error.Message, "does not show whether the task has succeeded")
+	require.Contains(t, end.Error.Message, "does not show whether that task has succeeded")
 	end = w.end(down, 2)
 	require.Equal(t, event.Succeeded, end.Outcome)
 	require.NotEmpty(t, w.read(end.Output.URI+"found"))

@@ -89,7 +89,8 @@ func readCommandError(path string) (*commandError, error) {
 	if len(data) > maxErrorFile {
 		return nil, fmt.Errorf("it has more than %d bytes", maxErrorFile)
 	}
-	// Replace invalid UTF-8 before the lengths are checked: the report would replace it by longer text.
+	// Replace invalid UTF-8 before the lengths are checked. The report cannot contain invalid UTF-8, and the
+	// replacement may be longer than the original text.
 	data = bytes.ToValidUTF8(data, []byte("\uFFFD"))
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil //nolint:nilnil // the command created the file and wrote nothing

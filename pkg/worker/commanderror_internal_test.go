@@ -13,7 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// A command may write its error in another encoding. The dispatcher rejects a report with details that are too long.
+// A command may write its error in an encoding other than UTF-8. Converting the text to UTF-8 makes it longer, and the
+// dispatcher rejects a report whose details are too long. So the limit applies to the converted text.
 func TestErrorOfCommandThatIsNotUTF8IsReported(t *testing.T) {
 	read := func(text string) (*event.Error, error) {
 		path := filepath.Join(t.TempDir(), errorFile)

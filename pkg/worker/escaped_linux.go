@@ -39,10 +39,10 @@ func startedAt(pid int) uint64 {
 	return c.started
 }
 
-// killEscaped kills and reaps the descendants of a command that are outside its process group. These are adopted
-// processes that have the tag of the command in their environment, processes in the session of such a process, and
-// processes that only this one of the running commands can have started. Call it after the command has exited, but before the
-// command is reaped. killEscaped returns the number of processes that did not die.
+// killEscaped kills and reaps the descendants of a command that are outside its process group. It finds them among the
+// adopted processes: those with the command's tag in their environment, those in the session of a process that it has
+// found, and those that no other running command can have started. Call it after the command has exited, but before the
+// command is reaped. It returns the number of processes that did not die.
 func (p *process) killEscaped(others func(started uint64) bool) (left int) {
 	own, err := unix.Getsid(0)
 	if err != nil {
@@ -84,9 +84,9 @@ func (p *process) escaped(c child, own int, sessions map[int]bool, others func(s
 		return true
 	}
 	// The process has left the worker's session and has no tag. It is not a command, because commands stay in that
-	// session. Only a command that is older than the process can have started it. So if this command is older, and no
-	// other running command is, this command has started it. A process that is older than this command may be older than
-	// the worker: it is not killed, but is reaped after its end.
+	// session. The command that started it is older than the process. So if this command is older, and no other running
+	// command is, this command has started it. A process that is older than this command may be older than the worker:
+	// it is not killed, but is reaped after its end.
 	return c.session != own && !others(c.started) && (c.zombie || c.started >= p.started)
 }
 

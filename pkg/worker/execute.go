@@ -46,8 +46,8 @@ type InputFile struct {
 type InputRows struct {
 	// Files are the Parquet files of these outputs. If Merged is set, the files have keys, but may have no paths.
 	Files []InputFile
-	// Merged is the path of the merged file that contains the rows, which a [MergeWrite] has written. First is the
-	// position in this file of the first cell to read, and Cells is the number of cells to read.
+	// If the rows are in a merged file, which a [MergeWrite] has written, Merged is the path of that file. First is the
+	// position of the first cell to read in it, and Cells is the number of cells to read.
 	Merged       string
 	First, Cells int
 }

@@ -86,7 +86,7 @@ func TestFollowLogEndsWithItsReader(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var text bytes.Buffer
 	_, err := w.worker.FollowLog(ctx, attemptID, writerFunc(func(p []byte) (int, error) {
-		cancel() // the log has no more text, and the next read must not wait for it
+		cancel() // end FollowLog, which would otherwise wait for more text
 		return text.Write(p)
 	}))
 	require.ErrorIs(t, err, context.Canceled)

@@ -177,16 +177,16 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 	return inputs, nil
 }
 
-// guessed is called if the dispatcher does not say whether an upstream succeeded, and returns an error if the task
-// must fail because this is uncertain. The commit marker of the upstream decides. If there is no marker, the upstream
-// did not succeed, and the task runs without its output. If the marker lacks results of checks, because a worker that
-// runs no checks has created it, the task fails.
+// guessed decides whether the task may run if the dispatcher does not say whether an upstream succeeded. The commit
+// marker of the upstream decides. If there is no marker, the upstream did not succeed, and the task runs without its
+// output. If the marker lacks results of checks, because a worker that runs no checks has created it, the outcome is
+// uncertain, and guessed returns an error that fails the task. err is the error of reading the marker.
 func guessed(checks []quality.Check, p *part, upstream string, err error) error {
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
 		return nil
 	case err == nil && !audited(checks, p.marker):
-		return fail(CodeMissingInput, CategoryInfrastructure, fmt.Errorf("the commit marker of upstream task %s does not show whether the task has succeeded: the next attempt may know", upstream))
+		return fail(CodeMissingInput, CategoryInfrastructure, fmt.Errorf("the commit marker of upstream task %s does not show whether that task has succeeded: a retry may know", upstream))
 	}
 	return err
 }
@@ -247,9 +247,9 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 	return part{partitionKey: partitionKey, marker: cell}, nil
 }
 
-// outputOf returns the marker m as far as it describes the output at the URI of an input; nil if m names no such
-// output. It first looks up the partition by its key, because in a batch, a search for the URI among all partitions
-// takes milliseconds for each input.
+// outputOf returns the part of the marker m that describes the output at the URI of an input, or nil if m names no
+// output at this URI. It first looks up the partition by its key, because searching all partitions of a batch for the
+// URI takes milliseconds for each input.
 func outputOf(m *contract.CommitMarker, item *plan.Input) *contract.CommitMarker {
 	if one := m.Cell(item.PartitionKey); one != nil && one.URI == item.URI {
 		return one

@@ -24,8 +24,8 @@ const (
 	partBytes = 64 << 10
 )
 
-// logParts stores the parts of the log of one execution. Until end returns, only the goroutine of run uses it.
-// Afterwards, only the attempt uses it.
+// logParts stores the parts of the log of one execution. Until the method end returns, only the goroutine that executes
+// the method run uses it. Afterwards, only the goroutine of the attempt uses it.
 type logParts struct {
 	a      *attempt
 	mask   *secret.Mask   // a copy, because the command of a check replaces the mask of the attempt
@@ -34,9 +34,10 @@ type logParts struct {
 	at     int64          // the offset of the next text in the log
 	begin  int64          // the offset of the part in the log
 	number int            // the number of the incomplete part
-	// The parts at the beginning of the log are always kept. first is the number of the first complete part after them.
-	// oldest is the number of the oldest part from first on that was not deleted. sizes are the sizes of the complete
-	// parts from oldest on, and kept is the sum of these sizes.
+	// The parts that contain the first logEnd bytes of the log are never deleted before the whole log is stored. first
+	// is the number of the first complete part after them. oldest is the number of the oldest part that still exists
+	// among the parts from first on. sizes are the sizes of the complete parts from oldest on, and kept is the sum of
+	// these sizes.
 	first  int
 	oldest int
 	sizes  []int
@@ -113,7 +114,7 @@ func (p *logParts) read() {
 	}
 }
 
-// store stores the part, and begins another one if it is complete.
+// store stores the part. If the part is complete, store then begins the next one.
 func (p *logParts) store(ctx context.Context) {
 	if p.text.Len() == 0 {
 		return // the mask holds back all text: it may be the beginning of a secret

@@ -20,7 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// newParts returns the parts of a log that the test fills.
+// newParts returns the parts of an empty log, and their store. The test writes the log.
 func newParts(t *testing.T, mask *secret.Mask) (*logParts, *memblob.Store) {
 	t.Helper()
 	store := memblob.New(memblob.Options{})
@@ -71,7 +71,7 @@ func TestLogPartsMaskSecretsAtTheirBoundaries(t *testing.T) {
 	}
 }
 
-// The parts of a task that prints for hours occupy no more space than its log.
+// The parts of a task that prints for hours occupy little space, because a log keeps only its beginning and its end.
 func TestLogPartsKeepBeginningAndEnd(t *testing.T) {
 	p, store := newParts(t, nil)
 	const line = 100

@@ -18,8 +18,9 @@ import (
 // attempt is not executed again, because it may have killed the process. When it is redelivered, the worker reports
 // WORKER_INTERRUPTED, and the control plane decides whether another attempt follows. See ADR 127.
 //
-// Neither the file nor the marks are flushed to the disk: the system writes what a dead process has written. After a
-// power failure, the file may be outdated. A lost attempt may then be executed again, which is allowed.
+// Neither the file nor the marks are flushed to the disk: the operating system still writes the data of a process that
+// has died. After a power failure, the file may be outdated. A lost attempt may then be executed again, which is
+// allowed.
 const (
 	executingFile = "executing" // in the worker's folder
 	lostDir       = "lost"      // in the folder that workers share; contains an empty file for each lost attempt
@@ -29,7 +30,8 @@ const (
 	// executingWidth is the length of a line of the file, which is the id of an attempt or blank. A line never crosses a
 	// page of memory, so that a process that is killed writes either the whole line or nothing.
 	executingWidth = 64
-	// lostKept is how long an attempt stays marked as lost. After a worker has reported it, it is not delivered again.
+	// lostKept is how long an attempt stays marked as lost. The mark is needed only until a worker has reported the
+	// loss, because the attempt is not redelivered after the report.
 	lostKept = 7 * 24 * time.Hour
 )
 
@@ -39,8 +41,8 @@ type executing struct {
 	free chan int64 // offsets of the blank lines
 }
 
-// openExecuting creates the record for at most max attempts at once. It writes all lines, so that the disk cannot be too
-// full for a line later.
+// openExecuting creates a record that holds up to the given number of attempts. It writes all lines at once, so that
+// recording an attempt never fails because the disk is full.
 func openExecuting(dir string, most int) (*executing, error) {
 	file, err := os.OpenFile(filepath.Join(dir, executingFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -78,8 +80,8 @@ func (e *executing) begin(attemptID string) (end func() error, err error) {
 // attemptName matches the ids of attempts, which become names of files.
 var attemptName = regexp.MustCompile(`^[0-9A-Za-z_-]+$`)
 
-// markLost marks the attempts as lost that the dead worker of a folder was executing. First, it removes the files of
-// these attempts, because the disk may be full.
+// markLost reads which attempts the dead worker of a folder was executing, and marks these attempts as lost. First, it
+// removes the files of these attempts, because the disk may be full.
 func markLost(parent, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

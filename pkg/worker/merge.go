@@ -370,7 +370,7 @@ func (w *mergeWriter) store(ctx context.Context, prefix, id string, replaced []s
 		return !conflict
 	})
 	if conflict {
-		return errors.New("another process has merged them, or the asset has too many merged files")
+		return errors.New("another process has merged these outputs, or the asset has too many merged files")
 	}
 	return err
 }

@@ -40,7 +40,7 @@ type manySmall struct {
 
 const visits = "raw/visits"
 
-// allTypes returns columns of all kinds of types. Some days have no rows.
+// allTypes is a query whose columns have all kinds of types. For some days, it returns no rows.
 const allTypes = `SELECT range AS id, 'day ' || getvariable('date') AS text, range % 3 = 0 AS odd, CASE range % 4 WHEN 0 THEN 'NaN'::DOUBLE WHEN 1 THEN -0.0 ELSE range / 7 END AS number,
 	[range, NULL] AS list, {a: range, b: {c: 'x'}} AS struct, MAP {'k': range} AS map, (range / 8)::DECIMAL(9, 3) AS small, range::HUGEINT * 1000000000000000000000 AS huge,
 	TIMESTAMP '2020-01-01 00:00:00.123456' + INTERVAL (range) SECOND AS at, TIMESTAMPTZ '2020-01-01 00:00:00+02' AS zoned, '2020-01-01 00:00:00.123456789'::TIMESTAMP_NS AS nano,

@@ -74,8 +74,8 @@ func TestI23CommitMarkerPrecedesQuarantine(t *testing.T) {
 	require.Equal(t, first.Output, second.Output)
 }
 
-// The task has two inputs that were in quarantine. The output of the same run was blocked by a check, and is not
-// read. The output of an earlier run was published by a decision, and is read.
+// The task has two inputs that were in quarantine. The first is an output of the same run: a check blocked it, so the
+// task does not read it. The second is an output of an earlier run: a decision published it, so the task reads it.
 func TestI23QuarantinedOutputIsNotAnInput(t *testing.T) {
 	const up, down, later = "a/b", "c/d", "e/f"
 	reader := task(down, "", map[string]plan.InputSet{up: from(up)}, up)

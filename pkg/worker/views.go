@@ -19,8 +19,8 @@ import (
 // not add them if the asset sets partition_columns: false, or if the files of the asset already have columns with
 // these names.
 
-// storedSchema is a schema. It contains a view of the checked output with only the columns that the files have. No
-// asset can have the name of this schema as its namespace.
+// storedSchema is the name of a schema with one view. The view shows the checked output with only the columns that its
+// files have. The name cannot be the namespace of an asset.
 const storedSchema = `"stored files"`
 
 // createView returns the statements that create a view with an asset's name and the rows of a query.
@@ -74,8 +74,8 @@ func (a *attempt) inputView(ctx context.Context, d *database, t *work, in *input
 	return view.SQL, files, nil
 }
 
-// partOf returns the files of a partition and the names of their columns. The names come from the commit marker or,
-// if it does not list enough, from the files.
+// partOf returns the files of a partition and the names of their columns. The names come from the commit marker. If the
+// marker does not list them completely, they come from the files.
 func (d *database) partOf(ctx context.Context, p *part, columns []space.Column) (partcolumn.Part, error) {
 	found := partcolumn.Part{Key: p.partitionKey}
 	for i, f := range p.marker.Files {

@@ -120,7 +120,7 @@ type DuckDB struct {
 type Worker struct {
 	cfg     Config
 	scratch *scratch
-	// executing records the running attempts for the case that this process dies.
+	// executing records on disk which attempts are running, so that the next worker knows them if this process dies.
 	executing *executing
 	starter   *starter
 	// commands lists the running commands.

@@ -178,7 +178,7 @@ func (a *author) collect(ctx context.Context) error {
 	return errors.New("collection does not end")
 }
 
-// live publishes n revisions, one per step, and sometimes rewrites the base.
+// live makes the author publish n revisions, one per step. Sometimes the author also rewrites the base.
 func (a *author) live(t *testing.T, n int, step time.Duration) {
 	t.Helper()
 	for range n {

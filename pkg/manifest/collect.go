@@ -115,8 +115,8 @@ func (c *Collector) InForce(ctx context.Context, o Oldest) (bool, error) {
 	return err == nil && b.DeletedThrough < o.Revision+timelineGap, err
 }
 
-// begin reports whether a pass is running or starts at this floor. A new pass starts when the floor has risen by
-// Policy.Orphans since the last pass began.
+// begin reports whether a pass is already running, or a new pass starts at this floor. A new pass starts when the floor
+// has risen by Policy.Orphans since the last pass began.
 func (c *Collector) begin(floor string) bool {
 	if c.sweeping || floor == "" {
 		return c.sweeping
@@ -142,9 +142,9 @@ func (s *Store) oldest(ctx context.Context) (*Manifest, error) {
 	return m, nil
 }
 
-// sweep returns the state files after the key position that are named below the id floor. It also returns the
-// position at which to continue, or "" at the end. Keys are sorted by folder and then by name: at the first name
-// above the floor, sweep skips to the next folder.
+// sweep lists state files in the order of their keys, beginning after position, and returns those whose names are below
+// floor, which is an id. It also returns the position at which to continue, or "" at the end. Keys are sorted by folder
+// and then by name: at the first name above the floor, sweep skips to the next folder.
 func (s *Store) sweep(ctx context.Context, position, floor string) (found []string, next string, err error) {
 	prefix := StatePrefix(s.domain)
 	for looked := 0; ; {

@@ -56,16 +56,16 @@ func (s *Store) firstFrom(ctx context.Context, from int64) (int64, error) {
 	return 0, nil
 }
 
-// belowGap returns the greatest revision r for which r+1 and all revisions up to r exist, or the parameter through if
-// that is less. After all revisions up to r are collected, the gap begins directly after the oldest revision, where
-// stepOver handles it.
+// belowGap returns the greatest revision that may be collected below the first gap: the greatest revision r, up to the
+// parameter through, for which r+1 and all revisions up to r exist. When all revisions up to r have been collected, r+1
+// is the oldest revision, and the gap begins directly after it, where stepOver handles it.
 func (w *window) belowGap(through int64) (int64, error) {
 	last, _, err := w.store.denseFrom(w.ctx, w.first)
 	return min(through, last-1), err
 }
 
-// Dense reports whether every revision from the oldest to the newest exists. If one is missing, a writer that has
-// loaded the revision before it can still publish a revision with the missing number.
+// Dense reports whether every revision from the oldest to the newest exists. If revision r+1 is missing, a writer that
+// has loaded revision r can still publish another revision r+1.
 func (s *Store) Dense(ctx context.Context) (bool, error) {
 	for range maxRestarts {
 		b, version, err := s.Boundary(ctx)

@@ -51,7 +51,7 @@ func TestRetainKeepsARevisionBeforeAYoungGap(t *testing.T) {
 	require.Equal(t, []string{manifest.Key(domain, 3)}, fx.keys(t.Context(), "manifests/"))
 }
 
-// Manifests that another collector deletes between the requests of this one are not a gap.
+// Manifests are not a gap if another collector deletes them between two requests of this collector.
 func TestRetainTakesNoDeletedRevisionForAGap(t *testing.T) {
 	steps := 0
 	for n, hit := 1, true; hit; n++ {

@@ -91,7 +91,7 @@ func crosses(from, until event.Time, step time.Duration) bool {
 }
 
 const (
-	// maxRevisions is how many revisions one call of Retain may expire.
+	// maxRevisions is the maximum number of expired revisions that one call of Retain handles.
 	maxRevisions = 512
 	// maxRemoved is how many manifests one call of Retain may delete.
 	maxRemoved = 1024
@@ -238,8 +238,9 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 // pin copies a revision. If the boundary still has the given version after the revision was read, the bytes are the
 // committed ones.
 //
-// A collector that stalls just before it creates the copy may create it after the boundary has passed the revision.
-// In this case, the copy already exists, or it has expired and the next Retain deletes it.
+// A collector that stalls just before it creates the copy may create it after the boundary has passed the revision. In
+// this case, another collector has already pinned the revision, or that pin has expired, and the next Retain deletes
+// the late copy.
 func (s *Store) pin(ctx context.Context, revision, version int64) error {
 	data, _, err := blob.Get(ctx, s.blobs, Key(s.domain, revision), maxBytes)
 	if errors.Is(err, blob.ErrNotFound) {

@@ -16,7 +16,8 @@ import (
 
 var domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
 
-// searchAll returns the next task to admit. It is a model of the index: it visits every task.
+// searchAll finds the next task to admit without the index, by visiting every task. The test compares its result with
+// that of the index.
 func searchAll(s *state.State) *state.Task {
 	runs := map[string]int32{}
 	pools := map[string]int32{}

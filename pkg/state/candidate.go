@@ -14,7 +14,7 @@ const (
 	CandidatePending    CandidateState = "PENDING"    // waits for a decision
 	CandidateApproved   CandidateState = "APPROVED"   // published
 	CandidateRejected   CandidateState = "REJECTED"   // to be deleted
-	CandidateSuperseded CandidateState = "SUPERSEDED" // a later run has made an output or a candidate
+	CandidateSuperseded CandidateState = "SUPERSEDED" // a later run has made an output or a candidate of the same partition
 )
 
 // MaxCandidates is the maximum number of a domain's candidates that wait for a decision.

@@ -70,8 +70,8 @@ func (r *DeadlineMiss) Open(now event.Time) bool {
 	return r.MetAt == 0 && now.Sub(r.MissedAt) < MissKept
 }
 
-// Unnamed reports whether all partitions in Missing have got an output, but some of the More partitions that were not
-// listed may still be missing.
+// Unnamed reports whether an automator has to list further missing partitions: all partitions in Missing have got an
+// output, but partitions that were only counted in the field More may still be missing.
 func (r *DeadlineMiss) Unnamed() bool { return r.MetAt == 0 && r.Missing == "" && r.More > 0 }
 
 func (r *DeadlineMiss) evictable(_ *State, c *cut) (closed, stop bool) {

@@ -136,8 +136,8 @@ func (r *Rows) Chunks(n int) iter.Seq[*Rows] {
 	}
 }
 
-// Reopening returns the rows of the tables with [Declaration.Reopens]: the live state may get newer versions of their
-// rows in history.
+// Reopening returns the rows of the tables with [Declaration.Reopens]. For a row of these tables that is in history,
+// the live state may get a newer version.
 func (r *Rows) Reopening() *Rows {
 	return r.mapped(func(_ int, d *Declaration, list any) any {
 		if d.Reopens {

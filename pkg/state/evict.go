@@ -21,9 +21,9 @@ func (r *Deployment) Closed(now event.Time) bool {
 	return r.SupersededAt != 0 && now.Sub(r.SupersededAt) >= ClosedAfter
 }
 
-// Cutoff is a history cutoff: it defines which rows are in history and not in the live state. These are
-// the rows that were closed at the fold sequence Seq and the time Time, and the rows of ledger entries
-// below Entries, except waiting dead letters. With the zero Cutoff, every row is in the live state.
+// Cutoff is a history cutoff: it defines which rows are in history and not in the live state. In history are the rows
+// that were closed at the fold sequence Seq and the time Time, and the rows of ledger entries below Entries, except
+// waiting dead letters. With the zero Cutoff, every row is in the live state.
 type Cutoff struct {
 	Seq     int64
 	Time    event.Time
@@ -37,12 +37,12 @@ type Cutoff struct {
 	Partitions string
 }
 
-// evictable is a row type that defines which of its rows are closed. If stop is true, no row with a greater
-// key is closed, and the search ends.
+// evictable is a row type that defines which of its rows are closed. If stop is true, no row with a greater key is
+// closed, and the search ends.
 //
-// For a given cutoff, the same rows must be evicted whenever this happens. So the result may depend on the row
-// itself, on the cutoff, and on other rows that have not changed since the cutoff. If another row has changed since
-// the cutoff, the result may depend on the fact that it has changed, but not on its new content.
+// Every eviction with the same cutoff must remove the same rows, no matter when it runs. So the result may depend on
+// the row itself, on the cutoff, and on other rows that have not changed since the cutoff. If another row has changed
+// since the cutoff, the result may depend on the fact that it has changed, but not on its new content.
 type evictable interface {
 	evictable(s *State, c *cut) (closed, stop bool)
 }

@@ -90,9 +90,10 @@ type Partition struct {
 	Code string `col:"code,null,dict"`
 	// VersionSeq is the fold sequence at which the output became visible.
 	VersionSeq int64 `col:"version_seq"`
-	// InputsSeq and RootRun are copied from the [Run] that made the output, and LeftOut from the [Task]. They show which
-	// inputs the task could read. The LeftOut of an approved output is never 0: VersionSeq is that of the approval, but
-	// the task cannot have read outputs that its chain of retries made between the end of the task and the approval.
+	// InputsSeq and RootRun are copied from the [Run] that made the output, and LeftOut from the [Task]. They show
+	// which inputs the task could read. The LeftOut of an approved output is never 0. Such an output became visible at
+	// its approval, and VersionSeq is that of the approval. But the task cannot have read outputs that its chain of
+	// retries made between the end of the task and the approval.
 	InputsSeq int64  `col:"inputs_seq"`
 	RootRun   string `col:"root_run,null"`
 	LeftOut   int64  `col:"left_out"`

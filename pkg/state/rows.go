@@ -55,8 +55,8 @@ type EntryOutcome string
 const (
 	Folded     EntryOutcome = "FOLDED"
 	NoChange   EntryOutcome = "NO_CHANGE"
-	Stale      EntryOutcome = "STALE"    // it is about an attempt, timer or dispatch that was replaced or has ended
-	Late       EntryOutcome = "LATE"     // it is about a closed run
+	Stale      EntryOutcome = "STALE"    // the group is about an attempt, timer or dispatch that was replaced or has ended
+	Late       EntryOutcome = "LATE"     // the group is about a closed run
 	Conflict   EntryOutcome = "CONFLICT" // rejected because of another run or deployment
 	DeadLetter EntryOutcome = "DEAD_LETTER"
 )

@@ -36,7 +36,8 @@ type Table[K, R comparable] interface {
 	Len() int
 	// Get returns the row with this key, or nil.
 	Get(key K) *R
-	// Ascend calls yield for the rows whose keys are at least key, in order, until yield returns false.
+	// Ascend calls yield for the rows whose keys are greater than or equal to from, in order, until yield returns
+	// false.
 	Ascend(from K, yield func(*R) bool)
 	// Ceiling returns the row with the smallest key that is at least key, or nil.
 	Ceiling(key K) *R

@@ -193,7 +193,7 @@ type Timer struct {
 	Generation    int32      `col:"generation"`
 	State         TimerState `col:"state,dict"`
 	FireAt        event.Time `col:"fire_at"`
-	HopAt         event.Time `col:"hop_at,null"` // if set, the queue task fires at this earlier time: queues limit delays
+	HopAt         event.Time `col:"hop_at,null"` // if set, the queue task fires at this time, before FireAt, because queues limit the delay of a task
 	CreatedAt     event.Time `col:"created_at"`
 	EnqueuedAt    event.Time `col:"enqueued_at,null"`
 	FiredAt       event.Time `col:"fired_at,null"`

@@ -85,10 +85,11 @@ func (a *Archiver) Due(cutoff string) bool {
 	return a.floor(cutoff) > a.done && !a.cfg.Clock.Now().Before(a.resume)
 }
 
-// Archive archives one file of entries below the cutoff, and reports whether more remain.
-// It may be interrupted at any point.
+// Archive archives one file of entries below the cutoff, and reports whether more remain. It may be interrupted at any
+// point.
 //
-// Before Archive deletes an entry, it calls the function stands to check that the cutoff is still valid.
+// Before Archive deletes an entry, it calls the parameter stands, a function that reports whether the cutoff is still
+// valid.
 func (a *Archiver) Archive(ctx context.Context, cutoff string, stands func(context.Context) (bool, error)) (more bool, err error) {
 	if !a.Due(cutoff) {
 		return false, nil
@@ -134,7 +135,7 @@ func (a *Archiver) pass(ctx context.Context, until string, stands func(context.C
 		if err != nil {
 			return false, err
 		}
-		if len(archived) == 0 { // an existing file with the name lacks the first entry: skip the entry
+		if len(archived) == 0 { // a file with this name exists, but lacks the first entry: skip that entry
 			a.position = entries[0].ID
 			return true, nil
 		}

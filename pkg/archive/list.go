@@ -13,7 +13,7 @@ type Range struct {
 	// After and Until select entries greater than After and up to Until, inclusive.
 	// Empty means no limit.
 	After, Until string
-	// Most limits the number of entries from the ledger; 0: no limit.
+	// Most is the maximum number of entries from the ledger; 0: no limit.
 	Most int
 }
 

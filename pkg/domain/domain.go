@@ -1,5 +1,5 @@
-// Package domain opens domains: one handle holds the ports that all work on a domain shares. This
-// package is not a stable API.
+// Package domain opens domains. All code that works on a domain shares one handle, which holds the ports of the domain.
+// This package is not a stable API.
 package domain
 
 import (

@@ -175,7 +175,8 @@ type RequestRefused struct {
 type SchedulesDefined struct {
 	// DeployID is the deployment that the writer saw as the current one.
 	DeployID string `json:"deploy_id"`
-	// Part numbers the events for one deployment, from 0. Last is set in the last of these events.
+	// Part is the number of this event among the events for one deployment, from 0. Last is set in the last of these
+	// events.
 	Part   int32      `json:"part"`
 	Last   bool       `json:"last,omitempty"`
 	Set    []Schedule `json:"set,omitempty"`

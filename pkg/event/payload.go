@@ -158,8 +158,8 @@ type PlanCreated struct {
 	TasksTotal  int32     `json:"tasks_total,omitempty"`
 	Tasks       []TaskDef `json:"tasks,omitempty"`
 	// ObservedSeq and ObservedTime are the fold sequence and the fold time of the state on which the run was planned. A
-	// retry has the values of the run that it repeats. But if the state of that run shows outputs that are later than
-	// those that the retry reads, the retry has the values of an earlier state.
+	// retry copies the values of the run that it repeats. But if the state on which that run was planned shows later
+	// outputs than those that the retry reads, the retry has the values of an earlier state.
 	ObservedSeq  int64 `json:"observed_seq,omitempty"`
 	ObservedTime Time  `json:"observed_time,omitempty,omitzero"`
 	// ObservedThrough, ObservedLast and ObservedEntries identify the ledger entries in that state, for a rebuild from the

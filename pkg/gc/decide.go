@@ -9,9 +9,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Keep says which superseded versions of a partition to keep. A superseded version is kept while two conditions hold:
-// it is among the newest versions, as many as Versions says, and less time than For has passed since it was
-// superseded. The visible version is one of the newest versions.
+// Keep says which superseded versions of a partition to keep. A superseded version is kept as long as it is among the
+// newest versions, and less time than For has passed since it was superseded. The field Versions is the number of
+// newest versions, including the visible one.
 type Keep struct {
 	Versions int           // 0: 3
 	For      time.Duration // 0: 30 days

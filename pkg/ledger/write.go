@@ -72,7 +72,7 @@ func (a *Appender) write(ctx context.Context, b *batch) (blob.Object, error) {
 		case err == nil && !a.mayBeMissed(b, stored):
 			return stored, nil
 		case err == nil:
-			a.cfg.Logger.WarnContext(ctx, "a listing may have missed the entry, appending it again: the answer was slow, or this machine's clock is behind the store's",
+			a.cfg.Logger.WarnContext(ctx, "a listing may have missed the entry; appending it again under a new name: the answer was slow, or this machine's clock is behind the store's",
 				"entry", b.key, "stored_at", stored.Updated)
 			b.name = ""
 			continue

@@ -85,7 +85,8 @@ const (
 	// turn is how long a pass sends to one channel. The pass ends when all channels have had their turns, and messages
 	// that were decided meanwhile wait for the next pass.
 	turn = 10 * time.Second
-	// The wait after a failed pass starts at the first value, and doubles with each failed pass up to the second.
+	// After a failed pass, the notifier waits for the first of these times. With each further failed pass, the wait
+	// doubles, until it reaches the second one.
 	minWait = time.Second
 	maxWait = 30 * time.Second
 )
@@ -154,8 +155,8 @@ func (n *Notifier) pass(ctx context.Context) (left bool, err error) {
 	return true, g.Wait()
 }
 
-// sendAll sends the notifications of one channel, and records each result. It leaves the others to the next pass when
-// its turn is over, and after a failed try, because each of them may take as long as the failed one.
+// sendAll sends the notifications of one channel, and records each result. When its turn is over, and after a failed
+// try, it leaves the remaining notifications to the next pass, because each try may take as long as the failed one.
 func (n *Notifier) sendAll(ctx context.Context, r *release.Release, rows []*state.Notification) error {
 	began := n.cfg.Clock.Now()
 	for _, row := range rows {

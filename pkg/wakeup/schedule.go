@@ -23,9 +23,9 @@ const (
 	// maxAhead is how far in the future a wakeup may be. If work is due later than that, the sweep at this wakeup
 	// creates another one.
 	maxAhead = 30 * 24 * time.Hour
-	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If the sweeper's clock is
-	// further ahead, the sweep also finds wakeups that are due later than this process's time plus this limit. Only a
-	// later sweep allows their deletion.
+	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If it is further ahead, a
+	// sweep also finds wakeups that are due later than this process's time plus this limit. Such wakeups may be deleted
+	// only after a later sweep.
 	maxSweeperAhead = 15 * time.Minute
 	// expiry is the age above which a wakeup is assumed to be lost: a sweep would have replaced it by then. If the
 	// wakeup still exists, because no sweeps run, a second wakeup is harmless.
@@ -101,9 +101,9 @@ func (s *Schedule) Next(parent manifest.Wakeup, work *state.State, now event.Tim
 	return next
 }
 
-// Create starts to create the wakeup in the parameter next, which a manifest to be published names, and returns a
-// function that waits until the wakeup exists. The caller must call this function before it publishes the manifest.
-// If the parent manifest names the same wakeup, or if s has created it, Create does nothing: the wakeup still exists,
+// Create starts to create the wakeup next, which the manifest that the caller is about to publish names. It returns a
+// function that waits until the wakeup exists. The caller must call this function before it publishes the manifest. If
+// the parent manifest names the same wakeup, or if s has created it, Create does nothing: the wakeup still exists,
 // because a wakeup is deleted only after a published manifest has allowed this.
 func (s *Schedule) Create(ctx context.Context, parent, next manifest.Wakeup) (wait func() error) {
 	if next.At == 0 || next.At == s.created || next.At == parent.At {

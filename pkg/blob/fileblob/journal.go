@@ -122,7 +122,7 @@ func (s *Store) restart(logs logs, replay bool) error {
 func (s *Store) recoverFiles(logs logs, replay bool) error {
 	if replay {
 		// Records that are not durable must not become visible. The flush is needed only on systems where this package
-		// cannot distinguish boots: elsewhere, all records are already durable.
+		// cannot distinguish boots. On other systems, all records are already durable.
 		for _, l := range logs {
 			if err := s.sys.sync(l.file); err != nil {
 				return fmt.Errorf("flush journal: %w", err)

@@ -21,7 +21,7 @@ type lane struct {
 type task struct {
 	queue.Task
 	due        time.Time
-	since      time.Time // the task's age is the time since then: Turn.Since, or when it was first due
+	since      time.Time // the time from which the task's age is measured: Turn.Since, or when the task was first due
 	arrival    uint64    // decides the order of tasks of the same age
 	group      *group    // nil unless the task is due or being delivered
 	index      int       // the task's position in group.due or lane.waiting; -1 while it is being delivered

@@ -142,8 +142,8 @@ var (
 	}
 	publishConflicts = &metrics.Metric{
 		Name: "servo_publish_conflicts_total", Type: metrics.Counter,
-		Help:     "Publishes that lost to another writer, which had published the revision first.",
-		Act:      "half of the publishes or more: run fewer compactors",
+		Help:     "Attempts to publish a revision that another writer had already published.",
+		Act:      "half of all attempts to publish, or more: run fewer compactors",
 		Services: []string{compactorName},
 	}
 	publishDuration = &metrics.Metric{
@@ -163,7 +163,7 @@ var (
 	}
 	compactionFailures = &metrics.Metric{
 		Name: "servo_compaction_failures_total", Type: metrics.Counter,
-		Help:     "Folds or publishes that failed and are retried.",
+		Help:     "Failed attempts to fold entries or to publish a revision; they are retried.",
 		Act:      "repeatedly: read the compactor's log; nothing is lost meanwhile",
 		Services: []string{compactorName},
 	}

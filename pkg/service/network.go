@@ -25,8 +25,8 @@ type Network interface {
 // Endpoint is a bound address.
 type Endpoint interface {
 	URL() string
-	// Serve serves until ctx is done, and then waits a while for running requests. The context work is the context of
-	// the requests: they are cancelled when it ends.
+	// Serve serves until ctx is done, and then waits a while for running requests. The parameter work is the context of
+	// the requests: when it ends, running requests are cancelled.
 	Serve(ctx, work context.Context, h http.Handler) error
 	// Close releases an address that was never served.
 	Close() error

@@ -114,7 +114,7 @@ func variable(flagName string) string {
 // configFlag is the flag that names the settings file. The file itself must not set it.
 const configFlag = "config"
 
-// fromFile sets flags to their values in a file. It does not change the flags that the parameter given names.
+// fromFile sets flags to their values in a file. It does not change the flags whose names are in given.
 func fromFile(f *flag.FlagSet, path string, given map[string]bool) (problems []error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -361,12 +361,12 @@ func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 	return segments[from:]
 }
 
-// Expired reports whether all rows of a segment belong to runs that are no longer kept: their ids are below the
-// parameter from.
+// Expired reports whether all rows of a segment belong to runs that are no longer kept, because their ids are less than
+// from.
 func Expired(f manifest.File, from string) bool { return f.MaxRun != "" && f.MaxRun < from }
 
-// Combine merges stored files of a table with f, which is not stored yet, and drops the rows of runs whose ids are
-// below the parameter from.
+// Combine merges stored files of a table with f, which is not stored yet, and drops the rows of runs whose ids are less
+// than from.
 func (c *Codec) Combine(ctx context.Context, store *manifest.Store, stored []manifest.File, f File, from string) (File, error) {
 	sources := append(fileSources(store, stored), Source{
 		Table: f.Table, Name: "new history rows of " + f.Table,

@@ -67,8 +67,8 @@ func TestNewTable(t *testing.T) {
 `
 )
 
-// TestOneLineAddsATable copies the sources, adds a table to the copy, and executes there the tests that check every
-// table.
+// TestOneLineAddsATable copies the sources and adds a table to the copy. In the copy, it executes the tests that check
+// every table.
 func TestOneLineAddsATable(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

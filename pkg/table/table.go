@@ -1,10 +1,9 @@
-// Package table describes tables by their row types, and compares, merges and encodes their
-// rows. It is pure and knows no table by name: package state declares them. This package is not a
-// stable API.
+// Package table describes tables by their row types, and compares, merges and encodes their rows. It is pure and knows
+// no table by name: package state declares them. This package is not a stable API.
 //
-// The schema of a table is its row type. Columns have the order of the fields: the primary
-// key first, the columns of [Meta] last. An encoded file contains each key once, in ascending
-// order (text bytewise). The same rows always produce the same bytes.
+// The schema of a table is its row type. Columns have the order of the fields: the primary key first, the columns of
+// [Meta] last. An encoded file contains each key once, in ascending order. Texts are ordered byte by byte. The same
+// rows always produce the same bytes.
 //
 // Files of other builds can be read: a missing column has zero values, and unknown columns are ignored. Only the
 // primary key, row_seq and deleted are required. docs/format/tables.md specifies the files for authors of other
@@ -61,9 +60,8 @@ func (s *Schema) Column(name string) *Column {
 	return nil
 }
 
-// Table encodes, decodes, compares and merges the rows of one table. It is immutable and safe
-// for concurrent use. Of reads the row type by reflection, which is slow: call Of once for each table, and keep the
-// result.
+// Table encodes, decodes, compares and merges the rows of one table. It is immutable and safe for concurrent use. The
+// function [Of] reads the row type by reflection, which is slow: call it once for each table, and keep the result.
 type Table[R comparable] struct{ Schema }
 
 // Of returns the table with a name and with rows of type R. Each field of R has a tag such as `col:"name,key"`. After

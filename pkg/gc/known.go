@@ -344,8 +344,8 @@ func (k *known) settledSeq(ctx context.Context, p *pass, superseded time.Duratio
 	return k.settled[superseded], nil
 }
 
-// delete deletes garbage and counts it. It deletes the first object and all markers before all others. The next pass
-// retries what could not be deleted.
+// delete deletes garbage and counts it. It deletes the first object and all markers, and then the other objects. The
+// next pass retries what could not be deleted.
 func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 	if p.full() {
 		return nil

@@ -92,7 +92,7 @@ type Watermarks struct {
 //     revision. Through never decreases within a timeline.
 //
 // So a wakeup that the newest revision names is never deleted. If the wakeup of a writer is deleted before the writer
-// publishes, its publish conflicts with the revision that raised Through.
+// publishes, it cannot publish: its revision conflicts with the revision that raised Through.
 type Wakeup struct {
 	// At is the minute of the wakeup; 0: the domain needs none.
 	At event.Time `json:"at,omitempty,omitzero"`
@@ -128,7 +128,7 @@ func (b BaseSnapshot) After(revision int64) bool {
 // L0Limits define when deltas are merged.
 type L0Limits struct {
 	MaxCount int   `json:"max_count"` // how many L0 deltas in files are merged into one L1 delta
-	MaxBytes int64 `json:"max_bytes"` // minimum total size of the deltas for a rewrite of the base
+	MaxBytes int64 `json:"max_bytes"` // deltas whose total size in bytes is below this limit cause no rewrite of the base
 }
 
 // Delta holds the changes of one fold, or of several merged ones: a file per table or,

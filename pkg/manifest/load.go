@@ -92,8 +92,8 @@ func (s *Store) hint(ctx context.Context) *Manifest {
 	return m
 }
 
-// greatest lists the revisions that are greater than the parameter after. It returns the greatest one, or 0 if there
-// is none.
+// greatest lists the revisions whose numbers are greater than the given one. It returns the greatest of them, or 0 if
+// there is none.
 func (s *Store) greatest(ctx context.Context, after int64) (int64, error) {
 	var last int64
 	for revision, err := range s.listed(ctx, Prefix(s.domain), after) {
@@ -105,7 +105,7 @@ func (s *Store) greatest(ctx context.Context, after int64) (int64, error) {
 	return last, nil
 }
 
-// listed yields, in ascending order, the revisions under prefix that are greater than the parameter after.
+// listed yields, in ascending order, the revisions under prefix whose numbers are greater than the given one.
 func (s *Store) listed(ctx context.Context, prefix string, after int64) iter.Seq2[int64, error] {
 	return func(yield func(int64, error) bool) {
 		opts := blob.ListOptions{Prefix: prefix, StartAfter: prefix + digits(after)}

@@ -153,7 +153,7 @@ type Config struct {
 	// OnStored is called with a revision as soon as it is stored, before the boundary has confirmed it. The function
 	// must load the revision before using it, and must not block. OnStored may be nil.
 	OnStored func(revision int64)
-	// Logger receives warnings about retried publishes. It may be nil.
+	// Logger receives a warning whenever Publish retries. It may be nil.
 	Logger *slog.Logger
 	// Decoder decodes manifests. If it is nil, the store creates its own decoder.
 	Decoder *Decoder

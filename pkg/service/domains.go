@@ -45,8 +45,8 @@ func Domains(ctx context.Context, store blob.Store) ([]ids.Domain, error) {
 	return domains, nil
 }
 
-// first returns the first key that has the given prefix and is greater than the parameter after. It returns "" if no
-// such key exists.
+// first returns the first key that has the given prefix and sorts after the given key. It returns "" if no such key
+// exists.
 func first(ctx context.Context, store blob.Store, prefix, after string) (string, error) {
 	for object, err := range store.List(ctx, blob.ListOptions{Prefix: prefix, StartAfter: after}) {
 		if err != nil {

@@ -182,7 +182,7 @@ func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool
 	return s.RunsSince(ctx, "", limit, ok)
 }
 
-// RunsSince is like Runs, but returns only runs whose ids are at least the parameter since. It does not read older
+// RunsSince is like Runs, but returns only runs whose ids are greater than or equal to since. It does not read older
 // files of history.
 func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	var runs []*state.Run
@@ -311,8 +311,8 @@ func LoadHistory(ctx context.Context, c *Codec, store *manifest.Store, m *manife
 	return c.Merge(ctx, fileSources(store, files))
 }
 
-// Segments yields the rows in the history of a manifest, one segment at a time. If the parameter only is not empty,
-// Segments yields just the rows of the table with this name. Segments does not yield paged tables.
+// Segments yields the rows in the history of a manifest, one segment at a time. If a table is given by its name,
+// Segments yields the rows of this table only. Segments does not yield paged tables.
 func Segments(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest, only string) iter.Seq2[*state.Rows, error] {
 	return func(yield func(*state.Rows, error) bool) {
 		files, err := historyFiles(ctx, store, m, only)

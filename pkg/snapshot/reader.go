@@ -121,8 +121,8 @@ func (r *Reader) refresh(ctx context.Context, enough int64) (*Snapshot, error) {
 	return r.snap, nil
 }
 
-// Await waits for a revision whose number is greater than the parameter after, and returns its state. The revision
-// need not be the newest one: if an earlier read has returned such a revision, Await does not read again.
+// Await waits for a revision whose number is greater than the given one, and returns its state. The revision need not
+// be the newest one: if an earlier read has returned such a revision, Await does not read again.
 func (r *Reader) Await(ctx context.Context, after int64) (*Snapshot, error) {
 	for {
 		snap, err := r.reach(ctx, after+1)

@@ -32,7 +32,8 @@ const (
 	expiry = time.Hour
 )
 
-// Swept describes how a publish at the end of a sweep changes the wakeups. Other publishes use the zero value.
+// Swept describes how the revision that is published at the end of a sweep changes the wakeups. For all other
+// revisions, it is the zero value.
 type Swept struct {
 	// Through is the minute up to which wakeups may be deleted from now on.
 	Through event.Time

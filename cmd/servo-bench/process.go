@@ -126,7 +126,7 @@ func (s *settings) serverCommand() *cobra.Command {
 }
 
 // errNoProject says why no run can start.
-var errNoProject = errors.New("a server of servo-bench has no project")
+var errNoProject = errors.New("servo-bench started this server without a project")
 
 func (p *process) serve(ctx context.Context, dir string) error {
 	stack, err := embedded.Start(ctx, embedded.Options{

@@ -36,7 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		{"replace succeeds only for the current version", replaceMatches},
 		{"one of several racing replaces wins", replaceRace},
 		{"one of several racing creates and replaces of an absent key wins", createReplaceRace},
-		{"every write has a new version", versionsDiffer},
+		{"every write creates a new version", versionsDiffer},
 		{"put stores unconditionally", putOverwrites},
 		{"delete removes an object or accepts that it is absent", deleteIdempotent},
 		{"an absent object is ErrNotFound", absent},
@@ -185,7 +185,7 @@ func createRefuses(t *testing.T, s blob.Store) {
 	_, err = s.CreateFrom(ctx, "a/b", strings.NewReader("third"))
 	require.ErrorIs(t, err, blob.ErrExists)
 	_, err = s.Create(ctx, "a/b", []byte("first"))
-	require.ErrorIs(t, err, blob.ErrExists, "even with the same bytes")
+	require.ErrorIs(t, err, blob.ErrExists, "a create with the same bytes is refused, too")
 
 	got, o, err := s.Get(ctx, "a/b")
 	require.NoError(t, err)
@@ -259,7 +259,7 @@ func streamedCreate(t *testing.T, s blob.Store) {
 	require.Empty(t, list(t, s, blob.ListOptions{}), "a canceled create leaves nothing")
 
 	_, err = s.CreateFrom(ctx, "streamed", iotest.OneByteReader(strings.NewReader("whole")))
-	require.NoError(t, err, "failed creates do not use the key")
+	require.NoError(t, err, "after failed creates, the key is still free")
 	got, _, err := s.Get(ctx, "streamed")
 	require.NoError(t, err)
 	require.Equal(t, "whole", string(got))

@@ -88,7 +88,7 @@ func checkChunks(s *state.State, b *state.Backfill) error {
 			err = checkChunk(s, row, cells)
 		}
 		if err != nil {
-			return fmt.Errorf("chunk %d is %s as %s: %w", row.Chunk, row.State, row.Cells, err)
+			return fmt.Errorf("chunk %d is %s, and its partitions have the states %s: %w", row.Chunk, row.State, row.Cells, err)
 		}
 	}
 	return checkLive(b, live, waiting)
@@ -128,17 +128,17 @@ func checkChunk(s *state.State, row *state.Chunk, cells state.Cells) error {
 		}
 	case state.ChunkWaiting:
 		if left == 0 || running > 0 {
-			return fmt.Errorf("%d partitions are left and %d run: want at least 1 left and none running", left, running)
+			return fmt.Errorf("%d partitions are left and %d are running: want at least 1 left and none running", left, running)
 		}
 	case state.ChunkRequested:
 		r := s.Requests.Get(row.RequestID)
 		if left == 0 || running > 0 || r == nil || r.State.Ended() {
-			return fmt.Errorf("%d partitions are left and %d run: want at least 1 left, none running, and an open request, got %+v", left, running, r)
+			return fmt.Errorf("%d partitions are left, %d are running, and the request is %+v: want at least 1 left, none running, and an open request", left, running, r)
 		}
 	case state.ChunkRunning:
 		run := s.Runs.Get(row.RunID)
 		if left > 0 || run == nil || run.State.Terminal() {
-			return fmt.Errorf("%d partitions do not run: want none, and a live run, got %+v", left, run)
+			return fmt.Errorf("%d partitions are left, and the run is %+v: want none left, and a live run", left, run)
 		}
 		tasks := int64(0)
 		s.TasksOf(run.RunID, func(t *state.Task) bool {

@@ -89,7 +89,7 @@ func deletes(t *testing.T, h *harness) {
 	require.ErrorIs(t, h.Create(t.Context(), task), queue.ErrExists, "the name stays used")
 	require.Empty(t, h.drain(), "a deleted task is not delivered")
 	h.create("never-there")
-	require.Equal(t, "never-there", h.next().Task, "deleting an absent task does not use its name")
+	require.Equal(t, "never-there", h.next().Task, "after the deletion of an absent task, its name is still free")
 }
 
 func exists(t *testing.T, h *harness) {
@@ -146,7 +146,7 @@ func finishedContext(t *testing.T, h *harness) {
 	_, err := h.Exists(ctx, "default", "t1")
 	require.ErrorIs(t, err, context.Canceled)
 	h.create("t1")
-	require.Equal(t, "t1", h.next().Task, "a canceled call does not use the name")
+	require.Equal(t, "t1", h.next().Task, "after a canceled call, the name is still free")
 }
 
 func ownsItsBytes(t *testing.T, h *harness) {

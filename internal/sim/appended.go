@@ -298,7 +298,7 @@ func (o *oracle) everyEntry(f *followed) {
 		refused := row.Outcome == state.DeadLetter && row.Reason == event.ReasonClockAhead
 		must, may := f.ahead[row.Entry]
 		if must && !refused || refused && !may {
-			o.violation("clocks", "group %s of entry %s is %s %s; entirely far ahead: %t", row.Group, row.Entry, row.Outcome, row.Reason, must)
+			o.violation("clocks", "group %s of entry %s is %s %s; the whole entry is far ahead: %t", row.Group, row.Entry, row.Outcome, row.Reason, must)
 		} else if row.Outcome == state.DeadLetter && !refused && !f.neverRan(row) {
 			o.violation("I-15 nothing is lost", "group %s of entry %s is a dead letter: %s %s", row.Group, row.Entry, row.Reason, row.Detail)
 		}

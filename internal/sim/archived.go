@@ -81,7 +81,7 @@ func (o *oracle) listedEntries(f *followed) map[string]uint32 {
 			e.Data, err = reader.Read(ctx, e.ID)
 		}
 		if err != nil || e.ID <= last {
-			o.violation("I-15 nothing is lost", "list the ledger of %s: %s after %s: %v", f.domain, e.ID, last, err)
+			o.violation("I-15 nothing is lost", "list the ledger of %s: entry %s follows entry %s: %v", f.domain, e.ID, last, err)
 			return found
 		}
 		found[e.ID], last = blob.CRC32C(e.Data), e.ID

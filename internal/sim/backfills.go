@@ -246,7 +246,7 @@ func (o *oracle) settled(f *followed, s *state.State, was, is *state.Chunk) {
 			ok = ok || after[i] == letter || letter == 'l' && (after[i] == state.CellRunning || is.State != state.ChunkEnded) || is.Try > was.Try && after[i] != state.CellCancelled
 		}
 		if !ok {
-			o.violation(addsUp, "partition %s of chunk %d of backfill %s of %s is %q after run %s, whose task is %v", cell.Task, is.Chunk, b.BackfillID, f.domain, after[i:i+1], is.RunID, taskStateOf(t))
+			o.violation(addsUp, "backfill %s of %s, chunk %d: partition %s has the state %q after run %s, but its task in this run is %v", b.BackfillID, f.domain, is.Chunk, cell.Task, after[i:i+1], is.RunID, taskStateOf(t))
 		}
 		o.w.fault("partition of a backfill " + string(after[i:i+1]))
 	}

@@ -16,7 +16,7 @@ func (o *oracle) sameAutomation(f *followed, rebuilt *state.State) {
 	}
 	// Do not compare the deployments: if no event proves which of several competing ones won, their ids decide.
 	if was := f.state.Deployment(); was != nil && rebuilt.Deployment() == nil {
-		lost("no deployment is current; it was %s", was.DeployID)
+		lost("no deployment is current, but deployment %s was", was.DeployID)
 	}
 	for row := range f.state.Schedules.All {
 		if row.RemovedAt != 0 {
@@ -31,12 +31,12 @@ func (o *oracle) sameAutomation(f *followed, rebuilt *state.State) {
 		case again.CommandID < row.CommandID:
 			lost("schedule %s has forgotten command %s", row.ScheduleID, row.CommandID)
 		case row.Paused && row.PausedBy != "" && again.CommandID == row.CommandID && !again.Paused:
-			lost("schedule %s, which %s paused, ticks", row.ScheduleID, row.PausedBy)
+			lost("schedule %s ticks, although %s has paused it", row.ScheduleID, row.PausedBy)
 		}
 	}
 	for row := range f.state.Forgotten.All {
 		if again := rebuilt.Forgotten.Get(row.AssetKey); again == nil || again.CommandID < row.CommandID {
-			lost("asset %s is not forgotten by command %s", row.AssetKey, row.CommandID)
+			lost("command %s has not forgotten asset %s", row.CommandID, row.AssetKey)
 		}
 	}
 	for row := range f.state.AlertRules.All {

@@ -117,7 +117,7 @@ func (o *oracle) timeBounds(f *followed) {
 		"orphan_floor": ids.Time(m.OrphanFloor),
 	} {
 		if at.After(limit) {
-			o.violation("clocks", "%s of revision %d of %s is %s ahead", name, m.Revision, f.domain, at.Sub(o.w.now()))
+			o.violation("clocks", "revision %d of %s: %s is %s ahead of the time of the world", m.Revision, f.domain, name, at.Sub(o.w.now()))
 		}
 	}
 }
@@ -279,7 +279,7 @@ func (o *oracle) stateFiles(f *followed) {
 	// If a process wrote a base but another process published first, the files of this base may wait for the next
 	// collection.
 	if left > allowance+len(state.Declarations()) {
-		o.violation("I-16 bounded work", "%d of %d state files of %s are old and needed by no revision, such as %s", left, all, f.domain, example)
+		o.violation("I-16 bounded work", "%d of %d state files of %s are old, and no revision needs them; an example is %s", left, all, f.domain, example)
 	}
 }
 

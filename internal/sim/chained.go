@@ -139,7 +139,7 @@ func (o *oracle) chained(f *followed, run *state.Run, built *plan.Plan) {
 				reads := slices.ContainsFunc(t.Inputs[t.AssetKey].Items, func(in plan.Input) bool { return dayIn(in.PartitionKey) == chainDay(m) })
 				waits := up != "" && slices.Contains(t.DependsOn, up)
 				if reads && !inside || waits != (inside && up != "") || waits && !reads {
-					o.violation("INV-6 dependency order", "%s of run %s in %s reads %s: %t, waits for %q: %t", t.TaskKey, run.RunID, f.domain, chainDay(m), reads, up, waits)
+					o.violation("INV-6 dependency order", "task %s of run %s in %s: it reads day %s: %t; it waits for the task %q of this day: %t", t.TaskKey, run.RunID, f.domain, chainDay(m), reads, up, waits)
 				}
 			}
 		}

@@ -217,7 +217,7 @@ func (o *oracle) deletingLog(p *process, key string) {
 		rest, ours := strings.CutPrefix(key, contract.LogsPrefix(f.domain))
 		run, _, _ := strings.Cut(rest, "/")
 		if row := f.state.Runs.Get(run); ours && row != nil && !row.State.Terminal() {
-			o.violation("collection", "%s deletes %s, of the live run %s", p.id, key, run)
+			o.violation("collection", "%s deletes %s, a log of the live run %s", p.id, key, run)
 		}
 	}
 }

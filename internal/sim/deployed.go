@@ -162,7 +162,7 @@ func (o *oracle) freshness(f *followed) {
 			}
 			row := f.state.Partitions.Get(state.Key2{A: assets[i].Key.String(), B: p.Key})
 			if row.Code != "" && !slices.Contains(codes(p.Key), row.Code) {
-				o.violation("I-21 never fresh when stale", "%s is fresh with code %s, but %s is current", row.TaskKey, row.Code, assets[i].Code)
+				o.violation("I-21 never fresh when stale", "%s is fresh with code %s, but the current code is %s", row.TaskKey, row.Code, assets[i].Code)
 			}
 			o.freshInputs(f, row, o.freshMark(f, row))
 		}
@@ -257,14 +257,14 @@ func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) 
 				}
 				if m := f.state.MarkOf(visible); f.state.Hidden(visible) {
 					if m.MarkedSeq > max(declared, root.InputsSeq) {
-						o.violation("I-21 never fresh when stale", "%s of run %s is fresh, but the output of %s of run %s was hidden",
+						o.violation("I-21 never fresh when stale", "the output of %s in run %s is fresh, but its input, the output of %s in run %s, was hidden",
 							row.TaskKey, row.RunID, visible.TaskKey, visible.RunID)
 					}
 					continue
 				}
 				read := o.readOf(f, row.RunID, &in, visible)
 				if visible.MaterializationID != read {
-					o.violation("I-21 never fresh when stale", "%s of run %s is fresh, but has not read the output of %s of run %s",
+					o.violation("I-21 never fresh when stale", "the output of %s in run %s is fresh, but its task has not read the visible output of %s in run %s",
 						row.TaskKey, row.RunID, visible.TaskKey, visible.RunID)
 				}
 			}

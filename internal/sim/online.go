@@ -134,7 +134,7 @@ func (o *oracle) rebuiltOnline(f *followed, m *manifest.Manifest, before, after 
 	was.Load(before.All().KeptFrom(m.BaseSnapshot.RunsFrom))
 	is.Load(after.All().KeptFrom(m.BaseSnapshot.RunsFrom))
 	for _, line := range state.Diff(was, is, 5) {
-		o.violation("online rebuild", "revision %d of %s differs from the state before: %s", m.Revision, f.domain, line)
+		o.violation("online rebuild", "revision %d of %s, which a rebuild published, differs from the previous revision: %s", m.Revision, f.domain, line)
 	}
 	if m.FoldSeq != f.manifest.FoldSeq {
 		o.violation("online rebuild", "revision %d of %s has folded %d events, but the previous revision has folded %d", m.Revision, f.domain, m.FoldSeq, f.manifest.FoldSeq)

@@ -357,7 +357,7 @@ func (o *oracle) deleting(p *process, key string) {
 		}
 		b, _, err := o.domains[d].manifests.Boundary(context.Background())
 		if err == nil && revision > b.DeletedThrough {
-			o.violation("retention", "%s deletes revision %d, above the boundary %d", p.id, revision, b.DeletedThrough)
+			o.violation("retention", "%s deletes revision %d, which is above the boundary %d", p.id, revision, b.DeletedThrough)
 		}
 	}
 }

@@ -143,9 +143,9 @@ func (o *oracle) met(f *followed, s *state.State, was, is *state.Promise) {
 // latePromises checks the delays of verdicts.
 func (o *oracle) latePromises(f *followed, late event.Time) {
 	for p := range f.state.Promises.All {
-		for what, at := range map[string]event.Time{"judged": p.NextAt, "answered": p.WantedAt, "found too old": p.LagAt} {
+		for what, at := range map[string]event.Time{"its deadline should have been judged": p.NextAt, "its verdict should have arrived": p.WantedAt, "it should have been reported as too old": p.LagAt} {
 			if at != 0 && at < late {
-				o.violation("lateness", "%s should have been %s at %s", p.AssetKey, what, at)
+				o.violation("lateness", "%s: %s at %s", p.AssetKey, what, at)
 				return
 			}
 		}

@@ -43,7 +43,7 @@ func (o *oracle) reported(f *followed, before, after *state.State) {
 		}
 		got, want := is.Transitions-was.Transitions, counts[rule]
 		if got < want.least || got > want.most {
-			o.violation(everyTransition, "rule %s of %s counts %d transitions in revision %d, but the rows show %d to %d",
+			o.violation(everyTransition, "rule %s of %s counts %d transitions in revision %d, but the rows show at least %d and at most %d",
 				rule, f.domain, got, f.manifest.Revision, want.least, want.most)
 		}
 		if got > 0 {

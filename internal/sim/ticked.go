@@ -144,7 +144,7 @@ func (o *oracle) next(f *followed, s *state.Schedule) {
 		o.violation(oneTick, "no release defines version %s of schedule %s of %s", s.Version, s.ScheduleID, f.domain)
 		return
 	case !s.Live() && (s.Next != 0 || s.WantedAt != 0):
-		o.violation(oneTick, "schedule %s of %s is paused or removed, but waits for %q, wanted at %q", s.ScheduleID, f.domain, s.Next, s.WantedAt)
+		o.violation(oneTick, "schedule %s of %s is paused or removed, but its next instant is %q, and it has asked for instants at %q", s.ScheduleID, f.domain, s.Next, s.WantedAt)
 	case s.Next == 0:
 		if s.Error != "" {
 			o.violation(oneTick, "the calendar cannot compute the instants of schedule %s of %s: %s", s.ScheduleID, f.domain, s.Error)
@@ -159,7 +159,7 @@ func (o *oracle) next(f *followed, s *state.Schedule) {
 	}
 	jitter := s.NextAt.Sub(s.Next)
 	if following := firstAfter(&spec, s.Next); jitter > 0 && (jitter >= time.Duration(spec.JitterSec)*time.Second || following != 0 && s.NextAt >= following) {
-		o.violation(oneTick, "instant %s of schedule %s of %s is delayed by %s, its jitter is %d s, and the next instant is %s",
+		o.violation(oneTick, "instant %s of schedule %s of %s is delayed by %s: want less than the jitter, %d s, and an end before the next instant, %s",
 			s.Next, s.ScheduleID, f.domain, jitter, spec.JitterSec, following)
 	}
 }
@@ -294,7 +294,7 @@ func (o *oracle) unfinished(s *state.State) (left []string) {
 	}
 	for row := range s.Schedules.All {
 		if row.WantedAt != 0 || row.NextAt != 0 && row.ScheduleID != farSchedule {
-			left = append(left, fmt.Sprintf("schedule %s has not ended: wanted at %q, next %q", row.ScheduleID, row.WantedAt, row.NextAt))
+			left = append(left, fmt.Sprintf("schedule %s has more ticks: its next tick is at %[3]q; it has asked for instants at %[2]q", row.ScheduleID, row.WantedAt, row.NextAt))
 		}
 	}
 	if d := s.SchedulesPending(); d != nil {
@@ -318,7 +318,7 @@ func (o *oracle) ticked(f *followed) {
 			o.violation(oneTick, "tick %s of schedule %s of %s started run %s, which does not exist or belongs to another tick", t.Logical, t.ScheduleID, f.domain, t.RunID)
 		}
 		if t.Outcome != state.TickStarted && t.RunID != "" {
-			o.violation(oneTick, "tick %s of schedule %s of %s is %s and names run %s", t.Logical, t.ScheduleID, f.domain, t.Outcome, t.RunID)
+			o.violation(oneTick, "tick %s of schedule %s of %s is %s, but names run %s", t.Logical, t.ScheduleID, f.domain, t.Outcome, t.RunID)
 		}
 	}
 }

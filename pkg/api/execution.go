@@ -361,7 +361,7 @@ func choose(r selection, assets []plan.Asset) (found selector.Result, err error)
 	case r.GetAll() && len(texts) == 0:
 		texts = []string{"*"}
 	case r.GetAll():
-		return found, invalid("all", `"all" already includes every asset: remove it, or "assets"`)
+		return found, invalid("all", `"all" already includes every asset: remove "all" or "assets"`)
 	case len(texts) == 0:
 		return found, invalid("assets", `no assets selected: set "assets", or "all": true for all of them; GET /v1/assets lists them`)
 	}
@@ -414,7 +414,7 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 		return nil, invalid("only", "chooses the partitions by their status, so the field partitions must be empty")
 	}
 	if r.GetAllowFuture() && len(r.GetPartitions()) == 0 {
-		return nil, invalid("allow_future", "applies to partitions: set partitions, or leave out allow_future")
+		return nil, invalid("allow_future", "has an effect only on partitions: set partitions, or leave out allow_future")
 	}
 	request := engine.RunRequest{
 		Need: engine.Need(r.GetOnly()), Release: p.Release, RunKey: key, Fingerprint: fingerprint, Labels: r.GetLabels(),

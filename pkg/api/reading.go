@@ -61,7 +61,7 @@ func (s *server) snapshot(ctx context.Context) (*snapshot.Snapshot, error) {
 		return snap, err
 	}
 	if r.minRevision > snap.Revision+maxAhead {
-		return nil, invalid("min_revision", "is %d, but the newest revision is %d: pass the header %s of an earlier answer", r.minRevision, snap.Revision, revisionHeader)
+		return nil, invalid("min_revision", "is %d, but the newest revision is %d: pass the value that an earlier answer has in its header %s", r.minRevision, snap.Revision, revisionHeader)
 	}
 	waiting, cancel := context.WithTimeout(ctx, maxCatchUp)
 	defer cancel()

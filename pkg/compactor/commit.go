@@ -159,7 +159,7 @@ func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) 
 			return nil, ctx.Err()
 		}
 		if err != nil { // the group stays a dead letter, which the next barrier tries again
-			c.cfg.Logger.WarnContext(ctx, "a dead letter whose run has appeared cannot be read; it is tried again",
+			c.cfg.Logger.WarnContext(ctx, "the entry of a dead letter cannot be read, although its run has appeared; will retry",
 				slog.String("domain", c.cfg.Domain.String()), slog.String("entry", key.A), slog.Any("error", err))
 			delete(c.tried, key.A)
 			continue

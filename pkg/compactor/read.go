@@ -111,7 +111,7 @@ func (c *Compactor) groups(ctx context.Context, entries []Entry, read *reading) 
 	for i, groups := range decoded {
 		switch {
 		case failed[i] != nil && entries[i].refused:
-			c.cfg.Logger.WarnContext(ctx, "a dead letter that may be folded now cannot be read; it is tried again",
+			c.cfg.Logger.WarnContext(ctx, "the entry of a dead letter that may be folded now cannot be read; will retry",
 				slog.String("domain", c.cfg.Domain.String()), slog.String("entry", entries[i].ID), slog.Any("error", failed[i]))
 			read.unread[entries[i].ID] = true
 		case failed[i] != nil:

@@ -127,7 +127,7 @@ func signatureOf(query url.Values, authorization string) (string, error) {
 	case !strings.EqualFold(scheme, AuthScheme): // no header, or one meant for a proxy
 		return query.Get("sig"), nil
 	case query.Has("sig"):
-		return "", fmt.Errorf("%w: both the URL and the Authorization header contain one", ErrForged)
+		return "", fmt.Errorf("%w: both the URL and the Authorization header contain a signature", ErrForged)
 	}
 	return sig, nil
 }

@@ -16,8 +16,8 @@ import (
 // ledger itself, and the owner folds.
 func Attach(ctx context.Context, opts Options, owner Owner) (*engine.Engine, error) {
 	if owner.Domain != opts.Domain.String() {
-		return nil, fmt.Errorf("state folder %s is served for %s by process %d; this project is %s",
-			opts.Dir, owner.Domain, owner.PID, opts.Domain)
+		return nil, fmt.Errorf("state folder %s: process %d serves it for tenant/workspace %s, but this project belongs to %s",
+			opts.Dir, owner.PID, owner.Domain, opts.Domain)
 	}
 	p, err := Open(opts)
 	if err != nil {

@@ -150,7 +150,7 @@ func AcceptedCodes(s *state.State, asset, code string) (codes []string, err erro
 		return nil, nil
 	}
 	if err := json.Unmarshal([]byte(row.Accepts), &codes); err != nil {
-		return nil, fmt.Errorf("read the codes that count as %s of asset %s: %w", code, asset, err)
+		return nil, fmt.Errorf("asset %s: read the codes that are accepted as code %s: %w", asset, code, err)
 	}
 	return codes, nil
 }

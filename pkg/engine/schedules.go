@@ -154,7 +154,7 @@ func Ticks(ctx context.Context, snap *snapshot.Snapshot, name string, limit int)
 			t.RunState = string(run.State)
 		}
 		if r := snap.State.Requests.Get(row.RequestID); t.Detail == "" && r != nil && r.ErrorMessage != "" && !r.State.Ended() {
-			t.Detail = fmt.Sprintf("tried again at %s: %s", r.NextAt, view.Problem(r.ErrorCode, r.ErrorMessage))
+			t.Detail = fmt.Sprintf("will be planned again at %s: %s", r.NextAt, view.Problem(r.ErrorCode, r.ErrorMessage))
 		}
 		ticks[i] = t
 	}
@@ -287,7 +287,7 @@ func (b *ScheduleBackfill) nothing() string {
 	if b.LeftOut == 0 && b.Later > 0 {
 		return fmt.Sprintf("the interval begins after the newest tick, %s: the schedule itself ticks for these instants", b.Newest)
 	}
-	return "no instant of the interval lacks a run"
+	return "every instant of the interval already has a run"
 }
 
 // maxTicksRead limits the number of existing ticks that are read for a backfill.

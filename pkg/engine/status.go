@@ -25,7 +25,7 @@ func chooseByStatus(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest,
 	}
 	for _, s := range r.Plan.Partitions {
 		if s.Status == "" {
-			return &PlanError{fmt.Errorf("choose partitions: %s has no status, but another selection has one: add the status to both, or start two runs",
+			return &PlanError{fmt.Errorf("choose partitions: the selection %s has no status, but another selection has one: add a status to it, or start two runs",
 				r.Plan.Form.Select(s.String()))}
 		}
 	}

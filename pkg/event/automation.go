@@ -283,7 +283,7 @@ func (c *checker) runSpec(path string, r *RunSpec) {
 	}
 	c.optionalOneOf(path+".only", r.Only, OnlyStale, OnlyMissing, OnlyFailed)
 	if r.Only == OnlyFailed && len(r.Partitions) > 0 {
-		c.fail(path+".only", "failed selects partitions itself: remove it, or partitions")
+		c.fail(path+".only", "the value failed selects partitions itself: remove only or partitions")
 	}
 	c.count(path+".max_parallelism", int64(r.MaxParallelism))
 	c.count(path+".timeout_sec", int64(r.TimeoutSec))
@@ -360,7 +360,7 @@ func (c *checker) schedule(path string, s *Schedule) {
 	c.optionalOneOf(path+".overlap", s.Overlap, Overlaps()...)
 	c.optionalOneOf(path+".catch_up", s.CatchUp, CatchUpNone, CatchUpLatest, CatchUpAll)
 	if s.CatchUp == CatchUpAll && s.Overlap != OverlapBufferAll && s.Overlap != OverlapAllowAll {
-		c.fail(path+".catch_up", "all needs the overlap policy %s or %s: any other drops most ticks", OverlapBufferAll, OverlapAllowAll)
+		c.fail(path+".catch_up", "the value all needs the overlap policy %s or %s: any other policy drops most ticks", OverlapBufferAll, OverlapAllowAll)
 	}
 	c.count(path+".window_sec", s.WindowSec)
 	c.count(path+".pause_after_failures", int64(s.PauseAfterFailures))

@@ -177,7 +177,7 @@ func (c *checker) stages(p *BackfillCreated) {
 	last := int32(0)
 	for i, chunk := range p.Stages {
 		if chunk <= last || int(chunk) >= len(p.Sizes) {
-			c.fail(fmt.Sprintf("payload.stages[%d]", i), "%d is not a later chunk", chunk)
+			c.fail(fmt.Sprintf("payload.stages[%d]", i), "%d is not allowed: the numbers must ascend from 1, and be less than the number of chunks", chunk)
 			return
 		}
 		last = chunk

@@ -345,7 +345,7 @@ func (v *validator) batch(t *Task) {
 	case cmp.Or(t.Kind, event.KindTask) != event.KindTask:
 		v.fail("task %s is a %s, but has a batch", t.TaskKey, t.Kind)
 	case len(t.Partitions) < 2 || len(t.Partitions) > event.MaxBatch || size > event.MaxBatchBytes || first != t.PartitionKey:
-		v.fail("task %s has a batch of %d partitions, whose keys have %d bytes: a batch must have 2 to %d partitions, their keys at most %d bytes, and the first one must be the partition of the task",
+		v.fail("task %s has a batch of %d partitions, whose keys have %d bytes together: a batch must have 2 to %d partitions, with keys of at most %d bytes together, and its first partition must be the one that the task names",
 			t.TaskKey, len(t.Partitions), size, event.MaxBatch, event.MaxBatchBytes)
 	case !v.plan.Assets[t.AssetKey].Batch:
 		v.fail("task %s has a batch, but its asset %s has none", t.TaskKey, t.AssetKey)

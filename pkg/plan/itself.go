@@ -22,7 +22,7 @@ func (a *Asset) ReadsItself() bool { return slices.Contains(a.Deps, a.Key) }
 func (a *Asset) CheckItself() error {
 	switch example := a.selfExample(); {
 	case a.Partitions.Time() == nil:
-		return errors.New("only assets that are partitioned by time can read themselves, and only earlier periods")
+		return errors.New("an asset can read itself only if it is partitioned by time, and then only its earlier periods")
 	case !a.Work.HasFiles():
 		return errors.New("it has no output to read (output: none)")
 	case a.backward() != nil:

@@ -164,7 +164,7 @@ func TestSelfReadingGraphHasNoCycle(t *testing.T) {
 		"no mapping":   {func(a *plan.Asset) { a.Reads = nil }, "add deps: [{asset: a/balance, map: {date: {window: [-1, -1]}}}]"},
 		"all":          {func(a *plan.Asset) { a.Reads[0].Map = space.Map{Op: space.All} }, "the window must end at -1 or before"},
 		"latest":       {func(a *plan.Asset) { a.Reads[0].Map = space.Map{Op: space.Latest} }, "the window must end at -1 or before"},
-		"no time":      {func(a *plan.Asset) { a.Partitions = nil }, "only assets that are partitioned by time"},
+		"no time":      {func(a *plan.Asset) { a.Partitions = nil }, "an asset can read itself only if it is partitioned by time"},
 		"no output":    {func(a *plan.Asset) { a.Work.Output = plan.OutputNone }, "no output to read"},
 		"no columns":   {func(a *plan.Asset) { a.Work.Checks = nil }, "add columns"},
 		"requirements": {func(a *plan.Asset) { a.Reads[0].RequireQuality = true }, "require_quality has no effect"},

@@ -121,7 +121,7 @@ func (b *builder) warnOfGap(reader, read ids.AssetKey) {
 		lies, is = "lie", "are"
 	}
 	names := someOf(between)
-	b.warn("%s %s between %s and %s and %s not selected: %s reads the existing output of %s: add %s",
+	b.warn("%s %s between %s and %s, but %s not selected: %s reads the existing output of %s: add %s",
 		names, lies, from, reader, is, reader, read, names)
 }
 

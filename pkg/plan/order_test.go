@@ -28,7 +28,7 @@ func TestGapKeepsOrderAndWarns(t *testing.T) {
 	require.Equal(t, event.KindGroup, p.Tasks[1].Kind)
 	require.Equal(t, event.RuleAllDone, p.Tasks[1].TriggerRule, "a failure of raw/events does not skip mart/x")
 	require.Equal(t, []string{
-		"clean/events lies between raw/events and mart/x and is not selected: mart/x reads the existing output of clean/events: add clean/events",
+		"clean/events lies between raw/events and mart/x, but is not selected: mart/x reads the existing output of clean/events: add clean/events",
 	}, p.Warnings)
 }
 
@@ -52,7 +52,7 @@ c/c[date=2025-01-02] ← a/a[date=2025-01-02] b/c[order]
 z/z ← 
 `, outline(p))
 	require.Equal(t, []string{
-		"b/b, b/c lie between a/a and c/c and are not selected: c/c reads the existing output of b/c: add b/b, b/c",
+		"b/b, b/c lie between a/a and c/c, but are not selected: c/c reads the existing output of b/c: add b/b, b/c",
 	}, p.Warnings)
 }
 

@@ -98,7 +98,7 @@ var webhookFields = table[release.WebhookChannel]{
 
 var slackFields = table[release.SlackChannel]{
 	channelSecret("url", "A reference to the URL, which is a secret.", func(c *release.SlackChannel) *string { return &c.URL }),
-	other("host", shape{Type: "string", Default: slackHost, Description: "The host that the URL must have, for a server with the same interface."},
+	other("host", shape{Type: "string", Default: slackHost, Description: "The host that the URL must have. Change it for a server with the interface of Slack's webhooks."},
 		func(f yamlFile, n *yaml.Node, c *release.SlackChannel) { f.host(n, &c.Host) }),
 }
 
@@ -115,7 +115,7 @@ var smtpFields = table[release.SMTPChannel]{
 			f.each(n, "to", func(item *yaml.Node) { c.To = append(c.To, f.mailAddress(item, "a recipient in to")) })
 			f.notEmptyList(n, "to", "name a recipient")
 			if len(c.To) > maxRecipients {
-				f.fail(n, "use a mailing list", "to has %d recipients; at most %d are allowed", len(c.To), maxRecipients)
+				f.fail(n, "use a mailing list", "the field to has %d recipients; at most %d are allowed", len(c.To), maxRecipients)
 			}
 		}),
 	other("user", shape{Type: "string", Description: "The user to log in as. Default: do not log in."},

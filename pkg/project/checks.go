@@ -121,16 +121,16 @@ var (
 		}),
 	}
 	previousFields = table[check]{
-		other("min", shape{Type: "string", Pattern: percentPattern, Description: "The lower bound, as a percentage of the previous rows."},
+		other("min", shape{Type: "string", Pattern: percentPattern, Description: "The lower bound, as a percentage of the previous number of rows."},
 			func(f yamlFile, n *yaml.Node, c *check) { c.Params.MinOfPrevious, _ = f.percent(n, "min") }),
-		other("max", shape{Type: "string", Pattern: percentPattern, Description: "The upper bound, as a percentage of the previous rows."},
+		other("max", shape{Type: "string", Pattern: percentPattern, Description: "The upper bound, as a percentage of the previous number of rows."},
 			func(f yamlFile, n *yaml.Node, c *check) { c.Params.MaxOfPrevious, _ = f.percent(n, "max") }),
 	}
 	acceptedFields = table[check]{
 		columnField,
 		other("values", shape{
 			Type: "array", Items: &shape{Type: []string{"string", "number", "boolean"}}, MinItems: 1, MaxItems: quality.MaxValues,
-			Description: "Texts, numbers or booleans. Values that are not all numbers are compared as text.",
+			Description: "Texts, numbers or booleans. Unless all of them are numbers, they are compared as text.",
 		}, yamlFile.values),
 		allowField(),
 	}
@@ -244,7 +244,7 @@ func (f yamlFile) checkKind(n *yaml.Node, c *check) {
 	case c.PhaseOf() == quality.Pre && c.Kind != quality.SQL && c.Kind != quality.Command:
 		f.fail(n, "remove phase", "a check of kind %s looks at the rows that the task makes, so it cannot run before the work", c.Kind)
 	case c.allowed > 1:
-		f.fail(n, "remove one of them", "the check has two fields allow")
+		f.fail(n, "remove one of them", "the check has allow twice, once in its kind")
 	case c.allowed > 0 && !slices.Contains(rows, c.Kind):
 		f.fail(n, "remove allow", "a check of kind %s does not count failing rows", c.Kind)
 	}
@@ -434,7 +434,7 @@ func (f yamlFile) values(n *yaml.Node, c *check) {
 	case n.Kind == yaml.SequenceNode && len(n.Content) == 0:
 		f.fail(n, "", "values is empty")
 	case len(c.Params.Values) > quality.MaxValues:
-		f.fail(n, "use relationships with an asset of values", "values may have at most %d items", quality.MaxValues)
+		f.fail(n, "use a check of kind relationships, and an asset that contains the values", "values may have at most %d items", quality.MaxValues)
 	}
 }
 

@@ -289,7 +289,7 @@ var retryFields = table[retryPolicy]{
 		0, 1, func(r *retryPolicy) *int32 { return &r.JitterPermille }),
 	retryRules("on", "Codes and categories of errors that are always retried. Other errors are retried if they are retryable.",
 		[]any{"transient", "EXIT_STATUS"}, func(r *retryPolicy) *[]string { return &r.On }),
-	retryRules("never", "Codes and categories of errors that are never retried, even if on lists them.",
+	retryRules("never", "Codes and categories of errors that are never retried, even if `on` lists them.",
 		[]any{"OUT_OF_MEMORY"}, func(r *retryPolicy) *[]string { return &r.Never }),
 }
 

@@ -33,9 +33,9 @@ var deadlineField = other("deadline", deadlineFields.shape(shape{
 		return
 	}
 	if d := a.promises.Deadline; n.Kind == yaml.MappingNode && hasField(n, "by") == hasField(n, "after_end") {
-		f.fail(n, `write {by: "09:00"}, or {after_end: 3h}`, "deadline needs either by or after_end")
+		f.fail(n, `write {by: "09:00"}, or {after_end: 3h}`, "deadline needs exactly one of the fields by and after_end")
 	} else if n.Kind == yaml.MappingNode && d.By == "" && (hasField(n, "timezone") || hasField(n, "days_after")) && !hasField(n, "by") {
-		f.fail(n, "remove them", "timezone and days_after belong to by")
+		f.fail(n, "remove them", "timezone and days_after have an effect only together with the field by")
 	}
 })
 
@@ -51,11 +51,11 @@ var deadlineFields = table[promises]{
 		}
 		p.Deadline.By = s
 	}),
-	other("timezone", shape{Type: "string", Examples: []any{"Europe/Paris"}, Description: "The IANA time zone of by. Default: the time zone of the partitions, or UTC."},
+	other("timezone", shape{Type: "string", Examples: []any{"Europe/Paris"}, Description: "The IANA time zone of `by`. Default: the time zone of the partitions, or UTC."},
 		func(f yamlFile, n *yaml.Node, p *promises) { f.timezone(n, &p.Deadline.Timezone) }),
 	whole("days_after", shape{Description: "The number of days from the last day of the period to the deadline. Default: 1; 0 without a time dimension.", Examples: []any{1}},
 		1, event.MaxDaysAfter, func(p *promises) *int32 { return &p.Deadline.DaysAfter }),
-	other("after_end", typed("duration", shape{Description: "The delay after the end of the period, instead of by: 1m to 8784h.", Examples: []any{"3h"}}),
+	other("after_end", typed("duration", shape{Description: "The delay after the end of the period, instead of `by`: 1m to 8784h.", Examples: []any{"3h"}}),
 		func(f yamlFile, n *yaml.Node, p *promises) { f.promise(n, "after_end", &p.Deadline.AfterEndSec) }),
 }
 

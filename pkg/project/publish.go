@@ -127,7 +127,7 @@ var publishFields = table[publish]{
 				p.name = key.String()
 			}
 		}),
-	choice("mode", shape{Description: "How the folder shows the files. Default: mode in " + ConfigFile + "."},
+	choice("mode", shape{Description: "How the folder shows the files. Default: `publish.mode` in " + ConfigFile + "."},
 		[]string{modeLink, modeCopy}, func(p *publish) *string { return &p.mode }),
 }
 
@@ -175,7 +175,7 @@ func (l *loader) checkPlaces() {
 		clean := path.Clean(to.path)
 		for _, dir := range (&plan.Plan{Data: l.project.Data}).DataFolders() {
 			if to.path != "" && dir != "." && (clean == dir || strings.HasPrefix(clean, dir+"/")) {
-				l.report(to.at, "choose another path, for example ./published", "%s %s is in the data folder %s, whose files queries read",
+				l.report(to.at, "choose another path, for example ./published", "%s %s is in the data folder %s, and queries read the files of this folder",
 					to.name, quoteShort(to.path), dir)
 			}
 		}

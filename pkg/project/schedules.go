@@ -83,14 +83,14 @@ var scheduleFields = table[schedule]{
 		Description: "When to tick: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly.",
 	}, func(f yamlFile, n *yaml.Node, s *schedule) { s.Cron, _ = f.text(n, "cron") }),
 	noted("every", typed("duration", shape{
-		Description: "The elapsed time between two ticks, instead of cron: 1m to 8784h, in whole minutes. It counts from start, or from 1970-01-01T00:00Z.",
+		Description: "The elapsed time between two ticks, instead of `cron`: 1m to 8784h, in whole minutes. It counts from `start`, or from 1970-01-01T00:00Z.",
 		Examples:    []any{"15m"},
 	}), func(f yamlFile, n *yaml.Node, s *schedule) {
 		if d, ok := f.duration(n, "every", time.Minute, calendar.MinEverySec*time.Second, calendar.MaxEverySec*time.Second); ok {
 			s.EverySec = int64(d / time.Second)
 		}
 	}),
-	noted("timezone", shape{Type: "string", Default: "UTC", Examples: []any{"Europe/Paris"}, Description: "The IANA time zone of cron, start and end."},
+	noted("timezone", shape{Type: "string", Default: "UTC", Examples: []any{"Europe/Paris"}, Description: "The IANA time zone of `cron`, `start` and `end`."},
 		func(f yamlFile, n *yaml.Node, s *schedule) { f.timezone(n, &s.Timezone) }),
 	other("run", tickFields.shape(shape{Description: "The assets and partitions that a tick runs."}, "assets"), func(f yamlFile, n *yaml.Node, s *schedule) {
 		f.mapping(n, runOfSchedule, tickFields.fields(f, s))
@@ -98,7 +98,7 @@ var scheduleFields = table[schedule]{
 			f.fail(n, `add assets: ["*"] for all assets`, "run has no assets")
 		}
 	}),
-	noted("dst", dstFields.shape(shape{Description: "The policy for ticks at local times that clocks skip or repeat. It has no effect if the hour of cron is *."}),
+	noted("dst", dstFields.shape(shape{Description: "The policy for ticks at local times that clocks skip or repeat. It has no effect if the hour field of `cron` is *."}),
 		func(f yamlFile, n *yaml.Node, s *schedule) { f.mapping(n, "dst", dstFields.fields(f, s)) }),
 	noted("catch_up", catchUpFields.shape(shape{Description: "Which ticks run late, if no process could run them at their time."}),
 		func(f yamlFile, n *yaml.Node, s *schedule) {
@@ -179,7 +179,7 @@ var tickFields = table[schedule]{
 	runPartitionsField,
 	noted("upstream", shape{
 		Enum: []string{upstreamNone, upstreamMissing, upstreamStale, upstreamAll}, Default: upstreamNone,
-		Description: "all: also run everything that the assets depend on. missing: like all, but run only missing partitions. stale: like all, but run only missing and stale partitions. With partitions: only the selected partitions and their upstream partitions.",
+		Description: "all: also run everything that the assets depend on. missing: like all, but run only missing partitions. stale: like all, but run only missing and stale partitions. If `partitions` is set, only the selected partitions and their upstream partitions run.",
 	}, func(f yamlFile, n *yaml.Node, s *schedule) {
 		f.oneOf(n, "upstream", []string{upstreamNone, upstreamMissing, upstreamStale, upstreamAll}, &s.upstream)
 	}),

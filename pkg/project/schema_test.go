@@ -243,8 +243,8 @@ var beyond = regexp.MustCompile(`also the name of a database|which the base does
 	`has no asset|has the value .* twice|no rows to check|no output whose columns|duplicate column|` +
 	`must be (a day or a local time|a day|an hour|a week|a month|a year), got|is not (a|an) (day|hour|week|month|year|period)|is not the first day of a week|not a divisor of one hour|invalid partition value|reserved prefix|` +
 	`must be between 1m0s and 1h0m0s|unknown kind (of partitions|.* of dimension)|has no kind|which has no rows|leading zeros|can never run|` +
-	`could be published|are published as|chooses no asset|names no (asset|place)|is about a folder|describes files in a folder|of publish overlap|this folder has other files|which is read by Servo|whose files queries read|select: |invalid path|invalid name|` +
-	`sla is empty|deadline needs either|belong to by|needs a time dimension|no period that ends|no channel has the name|two alert rules|is listed twice|is both|is not a URL|is not encrypted|link-local|has a password|has a fragment|belong together|without encryption|` +
+	`could be published|are published as|chooses no asset|names no (asset|place)|is about a folder|describes files in a folder|of publish overlap|this folder has other files|which is read by Servo|queries read the files of this folder|select: |invalid path|invalid name|` +
+	`sla is empty|deadline needs exactly one|effect only together with the field by|needs a time dimension|no period that ends|no channel has the name|two alert rules|is listed twice|is both|is not a URL|is not encrypted|link-local|has a password|has a fragment|belong together|without encryption|` +
 	`is not a host|is not a mail address|is not in the folder|is read by Servo|secret reference|select chooses assets|no asset (matches|has)|channel .* has no kind|` +
 	`cron: |has almost no effect|has no effect|never ticks|matches no asset|no selected asset|partitions: asset|is not after the start|is not a date or a time|partitions: invalid selection|years 1970 to 2199`)
 
@@ -458,7 +458,7 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 				values = append(values, sample)
 				problems := slices.DeleteFunc(problemsOf(t, project1(p.file, document(p.file, p.path, sample)))[p.file], func(p project.Problem) bool {
 					return strings.HasPrefix(p.Message, "publish ") || // publish needs several fields
-						strings.HasPrefix(p.Message, "no channel has the name") || strings.Contains(p.Message, " needs a time dimension") || strings.HasPrefix(p.Message, "deadline needs either") || strings.Contains(p.Message, " cannot have a batch: ") ||
+						strings.HasPrefix(p.Message, "no channel has the name") || strings.Contains(p.Message, " needs a time dimension") || strings.HasPrefix(p.Message, "deadline needs exactly one") || strings.Contains(p.Message, " cannot have a batch: ") ||
 						strings.HasSuffix(p.Message, "so no query could read anything with it")
 				})
 				require.Empty(t, problems, "%s: %v is an example or the default", p, sample)

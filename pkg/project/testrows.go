@@ -299,11 +299,11 @@ func (f yamlFile) expect(n *yaml.Node, e *testcase.Expect) {
 	}
 	switch rows, failure, checks := hasField(n, "rows"), hasField(n, "error"), hasField(n, "checks"); {
 	case rows && failure:
-		f.fail(n, "remove one of them", "expect has both rows and error")
+		f.fail(n, "remove one of them", "the field expect has both rows and error")
 	case checks && failure:
-		f.fail(n, "remove one of them", "expect has both checks and error")
+		f.fail(n, "remove one of them", "the field expect has both checks and error")
 	case !rows && !failure && !checks:
-		f.fail(n, "add rows: [] if it returns none", "expect has neither rows nor error")
+		f.fail(n, "add rows: [] if it returns none", "the field expect has neither rows nor error")
 	case !rows && hasField(n, "ordered"):
 		f.fail(n, "remove ordered", "an error has no order")
 	}

@@ -329,7 +329,7 @@ func (c *Check) validateKind() error {
 	case Regex:
 		return want(one, "a column and a pattern")
 	case Freshness:
-		return want(one && p.MaxAgeSec > 0 && p.MaxAgeSec <= MaxAge, "a column and a greatest age")
+		return want(one && p.MaxAgeSec > 0 && p.MaxAgeSec <= MaxAge, "a column and a maximum age")
 	case Schema:
 		return p.validTypes()
 	case SchemaDrift:

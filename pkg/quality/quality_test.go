@@ -200,7 +200,7 @@ func TestValidateRejectsIncompleteChecks(t *testing.T) {
 		"needs a metric":                       func(c *quality.Check) { c.Kind = quality.Anomaly },
 		"needs a column, an asset and a field": func(c *quality.Check) { c.Kind = quality.Relationships },
 		"needs a column and values":            func(c *quality.Check) { c.Kind = quality.AcceptedValues },
-		"needs a column and a greatest age":    func(c *quality.Check) { c.Kind = quality.Freshness },
+		"needs a column and a maximum age":     func(c *quality.Check) { c.Kind = quality.Freshness },
 		"check \"a\": column \"c\": unknown type": func(c *quality.Check) {
 			c.Kind, c.Params.Types = quality.Schema, []quality.ColumnType{{Name: "c", Type: "x"}}
 		},

@@ -48,7 +48,7 @@ func (e *LostError) Error() string {
 	if n := len(e.Groups); n > 1 {
 		groups = fmt.Sprintf("%d groups", n)
 	}
-	text.WriteString("the ledger lacks " + groups + " that the state has folded, or their plans, and a rebuild would forget their events: ended tasks may run again")
+	text.WriteString("the ledger lacks " + groups + " that the state has folded, or the plans of these groups: a rebuild would forget their events, and ended tasks may run again")
 	for _, line := range e.Groups[:min(some, len(e.Groups))] {
 		text.WriteString("\n  " + line)
 	}

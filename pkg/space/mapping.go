@@ -220,11 +220,11 @@ func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 		}
 	case Values:
 		if down.IsTime() || up.IsTime() {
-			return m.misfit("", "values of %s: it maps static and dynamic dimensions only", dm.Dimension)
+			return m.misfit("", "values of %s: only static and dynamic dimensions can be mapped with values", dm.Dimension)
 		}
 		for value := range dm.Values {
 			if down.Kind == Static && !slices.Contains(down.Values, value) {
-				return m.misfit("write one of "+some(down.Values), "values of %s: %s is not one of its values", dm.Dimension, value)
+				return m.misfit("write one of "+some(down.Values), "values of %[1]s: %[2]s is not a value of %[1]s", dm.Dimension, value)
 			}
 			for _, v := range dm.Values[value] {
 				if up.Kind == Static && !slices.Contains(up.Values, v) {
@@ -307,7 +307,7 @@ func (m *Mapping) infer(d Map) error {
 				return m.misfit("", "%w", nests(down, up))
 			}
 			if p.reader == j && up.IsTime() && up.Zone() != down.Zone() {
-				m.Warning = fmt.Sprintf("%s in %s read %s in %s by their dates, although these begin at different times: use one time zone",
+				m.Warning = fmt.Sprintf("%s in %s read the %s of the same date in %s, which begin at other times: use one time zone",
 					down.Kind.Plural(), down.Zone(), up.Kind.Plural(), up.Zone())
 			}
 		}

@@ -252,7 +252,7 @@ func (c Calendar) Resolve(s *Space, sel Selection) (*Chosen, error) {
 					sel, s.Dimensions[0].Name, sel)
 			}
 			if slices.ContainsFunc(sel.Clauses, func(o Clause) bool { return o.Dimension == d.Name }) {
-				return nil, fmt.Errorf("selection %s selects %s twice, once by its name: list the values, as in %s=VALUE,VALUE", sel, d.Name, d.Name)
+				return nil, fmt.Errorf("selection %s selects %s twice, with its name and without: list the values, as in %s=VALUE,VALUE", sel, d.Name, d.Name)
 			}
 		} else if s.Dimension(clause.Dimension) == nil {
 			return nil, &UnknownDimensionError{clause.Dimension, s}

@@ -149,7 +149,7 @@ func TestSelectionOfSeveralDimensions(t *testing.T) {
 	for text, want := range map[string]string{
 		"zone=eu":                    "the asset is partitioned by date and region and tenant, not by zone",
 		"region=eu..us":              "region has no order",
-		"date=2025-01-01;2025-01-02": "selects date twice, once by its name: list the values, as in date=VALUE,VALUE",
+		"date=2025-01-01;2025-01-02": "selects date twice, with its name and without: list the values, as in date=VALUE,VALUE",
 	} {
 		_, err := at.Resolve(s, selection(t, text))
 		require.ErrorContains(t, err, want)
@@ -226,7 +226,7 @@ func TestMappingsAreInferred(t *testing.T) {
 	}
 	m, err := space.Infer(paris, day, space.Map{})
 	require.NoError(t, err)
-	require.Equal(t, "days in UTC read days in Europe/Paris by their dates, although these begin at different times: use one time zone", m.Warning)
+	require.Equal(t, "days in UTC read the days of the same date in Europe/Paris, which begin at other times: use one time zone", m.Warning)
 }
 
 // TestMappingsOfOneNameAndTwoKindsAreRejected: if two dimensions have the same name but different kinds, the mapping

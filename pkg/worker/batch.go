@@ -103,7 +103,7 @@ func (t *work) arrange(dir string, made []outputFile) ([]outputFile, error) {
 		key, rest := folderOf(made[i].name, dimensions)
 		n, ok := at[key]
 		if !ok {
-			return nil, permanent(CodeInvalidOutput, "the output file %.200q is in the folder of no partition of the task: write it to a folder such as %s",
+			return nil, permanent(CodeInvalidOutput, "the output file %.200q is not in the folder of a partition of the task: write it to a folder such as %s",
 				made[i].name, exampleFolder(cells[0], dimensions))
 		}
 		if made[i].name = rest; len(t.task.Partitions) > 0 {

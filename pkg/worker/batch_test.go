@@ -55,7 +55,7 @@ func TestCommandWritesOutsideOfBatch(t *testing.T) {
 		}}, batchTask(key))
 		end := w.end(key, 1)
 		require.Equal(t, worker.CodeInvalidOutput, end.Error.Code)
-		require.Contains(t, end.Error.Message, "is in the folder of no partition of the task: write it to a folder such as date=2025-01-01/")
+		require.Contains(t, end.Error.Message, "is not in the folder of a partition of the task: write it to a folder such as date=2025-01-01/")
 		require.Empty(t, w.keysBelow("assets/"))
 	}
 }

@@ -314,7 +314,7 @@ func findProgram(name, cwd string, env []string) (string, error) {
 		}
 	}
 	if len(candidates) == 1 {
-		return "", permanent(CodeCommandNotFound, "%s is not executable: missing, or no execute permission", candidates[0])
+		return "", permanent(CodeCommandNotFound, "cannot execute %s: the file is missing, or it has no execute permission", candidates[0])
 	}
 	return "", permanent(CodeCommandNotFound, "program %q is not in PATH: install it on the worker, or write its full path", name)
 }

@@ -298,7 +298,7 @@ func (w *mergeWriter) verify(ctx context.Context, d *database, expected []merged
 			expected[i].Type = "TIMESTAMP WITH TIME ZONE"
 		}
 		if i >= len(expected) || c != expected[i] {
-			return fmt.Errorf("column %s has type %s in a merged file, which differs from the single files", c.Name, c.Type)
+			return fmt.Errorf("column %s has type %s in a merged file, but another type in the single files", c.Name, c.Type)
 		}
 	}
 	counts, err := d.conn.QueryContext(ctx, "SELECT "+quoteName(merged.CellColumn)+", count(*) FROM "+rows+" GROUP BY 1")
@@ -323,7 +323,7 @@ func (w *mergeWriter) verify(ctx context.Context, d *database, expected []merged
 	}
 	for i := range left {
 		if left[i] != 0 {
-			return fmt.Errorf("partition %q lacks %d rows in a merged file", w.read[i].Partition, left[i])
+			return fmt.Errorf("a merged file lacks %d rows of partition %q", left[i], w.read[i].Partition)
 		}
 	}
 	return counts.Err()

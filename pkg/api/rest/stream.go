@@ -200,6 +200,6 @@ func (e *eventWriter) finish() {
 	case e.status != 0 && e.status != http.StatusOK:
 		_ = e.problem(problemOf(e.status, e.buffer.Bytes())) // the client has disconnected if this fails
 	default:
-		_ = e.problem(problem(http.StatusInternalServerError, "internal", "Internal error", "the stream has no end")) // the client has disconnected if this fails
+		_ = e.problem(problem(http.StatusInternalServerError, "internal", "Internal error", "the stream ended without its last message")) // the client has disconnected if this fails
 	}
 }

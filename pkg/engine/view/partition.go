@@ -142,7 +142,7 @@ func (x *PartitionExplanation) headline() string {
 	case x.CodeChanged && x.Holds != nil && x.Holds.Code == state.ChangedCode:
 		reasons = append(reasons, "files of its code were written while its task ran")
 	case x.CodeChanged && x.windowed:
-		reasons = append(reasons, "its code has changed, or the declared start or end of an asset that it reads through a window")
+		reasons = append(reasons, "its code has changed, or an asset that it reads through a window has another declared start or end")
 	case x.CodeChanged:
 		reasons = append(reasons, "its code has changed")
 	}

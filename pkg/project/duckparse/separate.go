@@ -224,7 +224,7 @@ func (s *separation) selectRows(n map[string]any, with *withRows, outer *frame) 
 	f := s.from(n, with, outer)
 	items := array(n["select_list"])
 	if n["sample"] != nil && !f.fixed {
-		s.report(n, "remove the sample", "a sample of several partitions differs from the samples of single ones")
+		s.report(n, "remove the sample", "a random sample of a batch has other rows than the samples of its single partitions")
 	}
 	s.groups(f, n, items)
 	result := s.output(f, items)
@@ -392,7 +392,7 @@ func (s *separation) keysInSelect(f *frame, item map[string]any, items []any) {
 		}
 	})
 	if several > 1 {
-		s.report(item, "write one unnest in FROM for each list", "another function that returns several rows is combined with it by position")
+		s.report(item, "write one unnest in FROM for each list", "SELECT has a second function that returns several rows, and DuckDB pairs the rows of both functions by position")
 	}
 }
 

@@ -69,7 +69,7 @@ func TestBatchesThatMix(t *testing.T) {
 		column   = "the column date of the result may differ"
 		filtered = "filtered by all partitions of the batch"
 		same     = "is the same for all partitions of the batch"
-		zip      = "another function that returns several rows is combined with it by position"
+		zip      = "SELECT has a second function that returns several rows, and DuckDB pairs the rows of both functions by position"
 		ordinal  = "the ordinal of a row depends on the other partitions in the batch"
 		function = "Servo does not know which rows the function "
 	)
@@ -110,7 +110,7 @@ func TestBatchesThatMix(t *testing.T) {
 		"SELECT d AS date FROM 'x.csv' WHERE d IN " + keys + " LIMIT 3":                                                    limit,
 		"SELECT d AS date, sum(v) OVER (ORDER BY d) AS v FROM 'x.csv' WHERE d IN " + keys:                                  window,
 		"SELECT * FROM read_csv(list_transform(" + keys + ", lambda d: d || '.csv'))":                                      "the rows that read_csv returns depend on all partitions",
-		"SELECT * FROM raw.made USING SAMPLE 10":                                                                           "a sample of several partitions",
+		"SELECT * FROM raw.made USING SAMPLE 10":                                                                           "a random sample of a batch",
 		"SELECT k.d AS date, m.v FROM raw.made m, unnest(" + keys + ") AS k(d)":                                            join,
 		"SELECT * FROM raw.made UNION ALL SELECT * FROM raw.bare":                                                          "the position of date is unknown",
 		"SELECT date, v FROM raw.made UNION ALL SELECT current_date, v FROM raw.bare":                                      column,
@@ -295,7 +295,7 @@ func TestBatchesOfSeveralDimensions(t *testing.T) {
 		"SELECT date, unnest(getvariable('region_keys')) AS region, v FROM raw.made":                          "",
 		"SELECT date, r.k AS region, m.v FROM raw.made m, unnest(getvariable('region_keys')) AS r(k)":         "",
 		"SELECT date, r.k AS region, m.v FROM raw.made m, unnest(getvariable('region_keys')) AS r(k) LIMIT 1": "LIMIT",
-		"SELECT unnest(" + keys + ") AS date, unnest(getvariable('region_keys')) AS region":                   "is combined with it by position",
+		"SELECT unnest(" + keys + ") AS date, unnest(getvariable('region_keys')) AS region":                   "pairs the rows of both functions by position",
 	} {
 		_, err := loadBatch(t, inBoth, query)
 		if want == "" {

@@ -148,7 +148,7 @@ func (s *separation) table(n map[string]any, with *withRows, lateral *frame) *fr
 		}
 	}
 	if n["sample"] != nil && !r.fixed {
-		s.report(n, "remove the sample", "a sample of several partitions differs from the samples of single ones")
+		s.report(n, "remove the sample", "a random sample of a batch has other rows than the samples of its single partitions")
 	}
 	return newFrame(alias, r.renamed(names))
 }

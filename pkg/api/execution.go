@@ -122,8 +122,8 @@ func (s *server) ListRuns(ctx context.Context, r *servov1.ListRunsRequest) (*ser
 }
 
 // findRuns returns the runs that a query accepts. The row of a run names only its first requested assets. So if an asset
-// is given, findRuns looks for tasks of the asset in the runs that requested more. If there are many of them, the page
-// ends when q.Enough returns true.
+// is given, findRuns looks for tasks of the asset in the runs whose rows do not name all requested assets. If there are
+// many such runs, the page ends when q.Enough returns true.
 func (p *page) findRuns(ctx context.Context, q snapshot.RunQuery, asset string) (listed snapshot.RunPage, err error) {
 	size, searched := q.Limit, false
 	for {
@@ -171,7 +171,8 @@ const (
 	maybe // the row of the run does not name all requested assets
 )
 
-// requested says whether an asset is among the requested assets of a run, of which its row names the first.
+// requested says whether a run requested an asset. names is the column of the run's row that contains the first
+// requested assets, and total is the number of all requested assets.
 func requested(names string, total int32, asset string) answerOf {
 	first := view.Names(names)
 	switch {

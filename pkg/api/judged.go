@@ -106,7 +106,7 @@ func (j *judged) results() results {
 	return all
 }
 
-// inputs are what the statuses of partitions depend on at one moment, in addition to the project.
+// inputs contains everything, except the project, on which the statuses of partitions depend at one moment.
 type inputs struct {
 	snap     *snapshot.Snapshot
 	calendar plan.Calendar

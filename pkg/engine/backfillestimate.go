@@ -54,7 +54,7 @@ func (p *PlannedBackfill) estimated() (tasks []estimate.Task) {
 	return tasks
 }
 
-// addChunk adds the tasks of a chunk. They begin after the node with the index first. A task waits for the tasks that
+// addChunk adds the tasks of a chunk. They begin after the node tasks[first]. A task waits for the tasks that
 // materialize the same partition of upstream assets and, if its asset reads itself, for the task of the previous
 // partition. Batches are assumed to be full, although the planner makes smaller batches if partitions are not
 // consecutive.

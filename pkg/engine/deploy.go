@@ -37,8 +37,9 @@ type DeployRequest struct {
 	Watched []event.WatchedAsset
 }
 
-// Accept is a change of an asset's code that makes no partition stale. Partitions that were made with the code
-// Previous count as made with Code. So do partitions whose code counts as Previous because of an earlier Accept.
+// Accept is a change of an asset's code, from Previous to Code, that makes no partition stale: a partition with the
+// code Previous is treated as if it had the code Code. The same applies to a partition whose code is already treated as
+// Previous because of an earlier Accept.
 type Accept struct {
 	Asset          ids.AssetKey
 	Code, Previous string

@@ -52,7 +52,7 @@ func FailedOf(failures []Failure, asset ids.AssetKey) Failed {
 }
 
 // Status returns StatusFailed for a failed partition, unless the partition is unexpected. Otherwise it returns the
-// status that the partition has apart from failures: the argument without.
+// parameter without, which is the status that the partition has if failures are ignored.
 func (f Failed) Status(partition string, without staleness.Status) staleness.Status {
 	if f[partition] == nil || without == staleness.Unexpected {
 		return without

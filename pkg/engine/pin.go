@@ -62,9 +62,10 @@ func (e *Engine) Pin(ctx context.Context, revision int64, until time.Time, reaso
 	if err := e.appendPin(ctx, snap, revision, until, reason); err != nil {
 		return 0, err
 	}
-	// From now on, the state of every collector contains the pin. Before, a collector may have deleted the copy, and a
-	// delayed request of another collector may have created it again. In between, nothing protected the outputs, so they
-	// may have been deleted. The object version of the copy shows whether it was created again.
+	// From now on, the state of every collector contains the pin. Before the pin was folded, a collector may have deleted
+	// the copy, and then a delayed request of another collector may have created the copy again. While there was no copy,
+	// nothing protected the outputs, so they may have been deleted. The object version of the copy shows whether the copy
+	// was created again.
 	after, err := e.cfg.Manifests.Pin(ctx, revision)
 	if err == nil && after != before {
 		err = manifest.ErrAbsent

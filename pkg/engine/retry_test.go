@@ -163,8 +163,8 @@ func (w *fixture) planWithoutCheck(snap *snapshot.Snapshot, row *state.RunReques
 	}, created)
 }
 
-// Two retries of a run each materialize a. Both belong to one chain. So if the first one were retried, the state
-// would say that this retry has read the output of the second one.
+// Two retries of a run both materialize the asset a. All these runs belong to one chain. So if the first retry were
+// retried, the state would say that the new run has read the output of the second retry.
 func TestI21RetryRefusesInputReplacedInChain(t *testing.T) {
 	w := newFixture(t, false)
 	r := request(asset("a"), asset("b", "a"))

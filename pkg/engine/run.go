@@ -125,8 +125,8 @@ func (e *Engine) newRunID(snap *snapshot.Snapshot) string {
 	return e.cfg.IDs.New()
 }
 
-// maxNamedBytes limits the asset keys in an event to a total length, and likewise the selections, because an event
-// must fit into a line of limited length.
+// maxNamedBytes limits the total length of the asset keys in an event, and also the total length of the selections,
+// because an event must fit into a line of limited length.
 const maxNamedBytes = 256 << 10
 
 // atMost returns the longest prefix of texts that fits into an event.

@@ -43,8 +43,8 @@ type Changes struct {
 
 // Watch sends the changes after a position, until ctx ends or send fails. If the position is zero, Watch begins at
 // the newest revision, and first sends the position of that revision. While nothing changes, it sends an Alive
-// message at intervals of quiet. Changes that are published while send is busy become one message. If the changes
-// since the position are unknown or too many, it sends a Resync.
+// message whenever the duration quiet has passed. Changes that are published while send is busy become one message. If
+// the changes since the position are unknown or too many, it sends a Resync.
 //
 // Only rows for which keep returns true are sent.
 func (e *Engine) Watch(ctx context.Context, after Position, quiet time.Duration, keep func(state.Record) bool, send func(*Changes) error) error {

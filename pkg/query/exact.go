@@ -189,8 +189,7 @@ func newExactVector(vector mapping.Vector) *exactVector {
 	return v
 }
 
-// decode returns the exact value of the vector in a row. value is the same value as the driver has
-// converted it.
+// decode returns the exact value of the vector in a row. The parameter value is the driver's conversion of this value.
 func (v *exactVector) decode(row uint64, value any) any {
 	if v == nil || value == nil { // an unchanged value, SQL's NULL, or JSON's null
 		return value

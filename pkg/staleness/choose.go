@@ -79,8 +79,8 @@ func (e *Evaluation) choose(
 	return chosen, blocked, nil
 }
 
-// readsUndeclared reports whether a partition can never be materialized: of at least one upstream asset, it would
-// read only partitions that this asset does not declare.
+// readsUndeclared reports whether a partition can never be materialized, because at least one upstream asset declares
+// none of the partitions that it would have to read.
 func (e *Evaluation) readsUndeclared(a *plan.Asset, partition string) (bool, error) {
 	for _, dep := range a.Deps {
 		if dep == a.Key {

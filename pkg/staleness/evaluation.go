@@ -241,8 +241,9 @@ func (e *Evaluation) cell(a *evaluated, partition string) (*cell, error) {
 	return a.some[partition], nil
 }
 
-// version returns a cell with the version of a partition that decides whether its readers are stale: the version of
-// the visible output or, if a mark hides the output, that of the mark. It returns nil if the partition has neither.
+// version returns a cell with a version. Readers of the partition are stale if they have not read this version. It is
+// the version of the visible output or, if a mark hides the output, the version of the mark. version returns nil if the
+// partition has neither an output nor a mark.
 func (e *Evaluation) version(a *evaluated, partition string) (*cell, error) {
 	q, err := e.cell(a, partition)
 	if m := a.hidden[partition]; q == nil && m != nil {

@@ -117,7 +117,7 @@ func (g *Graph) show(root *graphGroup, expand []string, all bool) {
 }
 
 // neighbours returns the assets within o.Depth steps of o.Focus. It stops before a step that would exceed the limit
-// of nodes, and then returns clipped.
+// of nodes, and then clipped is true.
 func neighbours(deps map[string][]string, keys []string, o GraphOptions) (chosen map[string]bool, clipped bool) {
 	if _, ok := deps[o.Focus]; !ok {
 		return nil, false

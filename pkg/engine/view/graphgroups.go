@@ -36,7 +36,8 @@ func groupAssets(keys []string, most int) *graphGroup {
 	return root
 }
 
-// split divides a group into children. The keys in the group have a common prefix of from bytes.
+// split divides a group into children. The keys in the group have a common prefix. The parameter from is its length in
+// bytes.
 func (g *graphGroup) split(from, most int) {
 	if len(g.assets) <= most {
 		for _, key := range g.assets {

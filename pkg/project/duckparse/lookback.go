@@ -78,7 +78,7 @@ func (l *lookbacks) report(bounds []bound) {
 }
 
 // suppress prevents reports of comparisons of months, such as month(born) = month(…), in a list of conditions that
-// AND joins. It is called if one of the conditions compares days.
+// are joined with AND. It is called if one of the conditions compares days.
 func (l *lookbacks) suppress(f *from, filters []any) {
 	for _, filter := range filters {
 		for _, b := range f.expression(filter) {
@@ -124,8 +124,8 @@ func (f *from) filter(v any) []bound {
 	return bounds
 }
 
-// all returns the bounds of filters that AND joins. If one of them compares days, comparisons of months are not
-// lookbacks, as in month(born) = month(…) AND day(born) = day(…).
+// all returns the bounds of filters that are joined with AND. If one of the filters compares days, comparisons of
+// months are not lookbacks, as in month(born) = month(…) AND day(born) = day(…).
 func (f *from) all(filters []any) (bounds []bound) {
 	for _, filter := range filters {
 		bounds = append(bounds, f.filter(filter)...)
@@ -136,7 +136,8 @@ func (f *from) all(filters []any) (bounds []bound) {
 	return bounds
 }
 
-// any returns the bounds of filters that OR joins: those of columns for which every one of the filters sets a bound.
+// any returns the bounds of filters that are joined with OR. It returns the bounds of a column only if each of the
+// filters sets a bound for this column.
 func (f *from) any(filters []any) (bounds []bound) {
 	var alternatives [][]bound
 	for _, filter := range filters {
@@ -221,7 +222,8 @@ func listItems(n map[string]any) []any {
 	return array(object(array(object(list[0])["children"])[0])["children"])
 }
 
-// match returns the bounds that a call of a function sets which compares the beginning of a text or searches a list.
+// match returns the bounds that a function call sets if the function compares the beginning of a text or searches a
+// list.
 func (f *from) match(name string, args []any) (bounds []bound) {
 	switch name {
 	case "~~", "~~~", "^@", "starts_with", "prefix": // LIKE, GLOB

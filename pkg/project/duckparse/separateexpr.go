@@ -49,7 +49,7 @@ func (s *separation) filters(f *frame, conditions []any) (found []filter, rest [
 			}
 		}
 	}
-	slices.SortStableFunc(found, func(x, y filter) int { // the others may truncate instants: spans first
+	slices.SortStableFunc(found, func(x, y filter) int { // filters by the span come first: other filters may truncate instants
 		switch {
 		case x.span == y.span:
 			return 0

@@ -43,7 +43,7 @@ func (s *separation) from(n map[string]any, with *withRows, outer *frame) *frame
 	return s.solve(&c, c.frame(with, outer), n)
 }
 
-// conjuncts returns the conditions that AND joins.
+// conjuncts returns the conditions that are joined with AND.
 func conjuncts(v any) (list []any) {
 	n := object(v)
 	if n["type"] != "CONJUNCTION_AND" {

@@ -29,7 +29,7 @@ type value struct {
 	// month.
 	label string
 	// count is the variable of the project, such as var_days, that says how many days the offset has. min and max are
-	// then an arbitrary, great number.
+	// then an arbitrary large number.
 	count string
 }
 

@@ -115,7 +115,7 @@ export function useWatch() {
       newest = revision;
       if (asked === undefined || (!resync && revision <= asked)) return; // the page has asked for this revision
       if (!busy) void look();
-      else if (resync) asked = 0; // what the page has asked for may be of another timeline
+      else if (resync) asked = 0; // the revision in asked may belong to another timeline
     };
     const lost = () => {
       if (streaming) void client.invalidateQueries({ queryKey: ["live"] }); // if the server is gone, this call fails

@@ -64,8 +64,8 @@ export function stamp(at: Date, utc: boolean): string {
   return `${date} ${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
 }
 
-// splitTimes splits a sentence of the server, which contains times as "2025-01-15T14:03:07Z", at the given times. Each
-// second part is a time. Other times stay as they are, because a person may have written them.
+// splitTimes splits a sentence of the server, which contains times as "2025-01-15T14:03:07Z", at the given times. Every
+// second part of the result is a time. Other times stay as they are, because a person may have written them.
 export function splitTimes(text: string, times: (string | undefined)[]): string[] {
   const written = times.flatMap((at) => (at ? [`${new Date(at).toISOString().slice(0, 19)}Z`] : []));
   return written.length === 0 ? [text] : text.split(new RegExp(`(${written.join("|")})`));

@@ -109,7 +109,7 @@ export function Gantt({ rows, bounds, now, open, selected, onSelect }: Props) {
     estimateSize: () => rowHeight,
     overscan: 8,
   });
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the virtualizer keeps the sizes that it knows until then
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the virtualizer keeps the sizes that it has measured, until measure is called
   useLayoutEffect(() => virtual.measure(), [rowHeight]);
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: the number of rows decides the height

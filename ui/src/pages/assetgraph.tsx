@@ -72,8 +72,8 @@ function Legend() {
   );
 }
 
-// AssetsGraph shows all assets as a graph, or only the assets around one of them. Assets that are not in shown are
-// pale.
+// AssetsGraph shows all assets as a graph, or only the assets around one of them. Assets that the set shown does
+// not contain are pale.
 export function AssetsGraph({ shown }: { shown: Set<string> | undefined }) {
   const search = useSearch({ from: "/assets" });
   const navigate = useNavigate({ from: "/assets" });

@@ -34,7 +34,7 @@ export function TaskTable({
     estimateSize: () => height,
     overscan: 10,
   });
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the virtualizer keeps the sizes that it knows until then
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the virtualizer keeps the sizes that it has measured, until measure is called
   useLayoutEffect(() => virtual.measure(), [height]);
   return (
     <div className={css.vtable} ref={scroller} role="table" aria-label="Tasks" aria-rowcount={rows.length + 1}>

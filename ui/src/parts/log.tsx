@@ -165,7 +165,7 @@ function Lines({
             if (event.key === "Enter" && matches.length > 0) next();
             if (event.key !== "Escape") return;
             event.currentTarget.blur();
-            event.preventDefault(); // this Escape does not close a sheet that contains the log
+            event.preventDefault(); // this Escape must not also close a sheet that contains the log
             event.stopPropagation();
           }}
         />

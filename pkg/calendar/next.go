@@ -68,7 +68,7 @@ func (s *Schedule) shiftedTo(i int) bool {
 }
 
 // skipped returns the local times [from, to) that the clocks skip at the beginning of a span. If the clocks are set
-// back at that time, the result from is greater than the result to.
+// back at that time, no local times are skipped, and the first result is greater than the second one.
 func (z *zone) skipped(i int) (from, to int64) {
 	return z.spans[i].start + z.spans[i-1].offset, z.spans[i].start + z.spans[i].offset
 }

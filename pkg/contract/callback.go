@@ -103,7 +103,7 @@ func VerifyCallback(named Callback, query url.Values, authorization string, keys
 	expires, ok2 := canonicalInt(query.Get("expires"), 64)
 	revision, ok3 := canonicalInt(query.Get("rev"), 64)
 	if !ok1 || !ok2 || !ok3 {
-		return Callback{}, fmt.Errorf("%w: attempt, expires and rev must be non-negative integers", ErrForged)
+		return Callback{}, fmt.Errorf("%w: the parameters attempt, expires and rev must be non-negative integers", ErrForged)
 	}
 	c.Attempt, c.AttemptID = int32(attempt), query.Get("attempt_id")
 	c.Expires, c.Revision = event.Time(expires), revision

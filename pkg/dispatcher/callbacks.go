@@ -63,7 +63,7 @@ func Register(mux *http.ServeMux, find Finder, keys contract.Keyring, clk clock.
 	mux.HandleFunc(contract.CallbackPattern, func(w http.ResponseWriter, r *http.Request) {
 		serve, ok := verbs[r.PathValue("verb")]
 		if !ok {
-			writeProblem(w, &contract.Problem{Title: "Unknown callback", Status: http.StatusNotFound, Detail: "callbacks are started, heartbeat and finished"})
+			writeProblem(w, &contract.Problem{Title: "Unknown callback", Status: http.StatusNotFound, Detail: `the callbacks have the names "started", "heartbeat" and "finished"`})
 			return
 		}
 		cb, err := contract.VerifyCallback(named(r), r.URL.Query(), r.Header.Get("Authorization"), keys, event.At(clk.Now()))

@@ -134,7 +134,7 @@ func MakeFolder(dir string) error {
 	case err != nil:
 		return fmt.Errorf("make state folder: %w", err)
 	case !info.IsDir():
-		return fmt.Errorf("make state folder %s: it is not a folder: choose another folder with --state", dir)
+		return fmt.Errorf("make state folder %s: the path exists, but is not a folder: choose another folder with --state", dir)
 	case info.Mode().Perm()&writableByOthers == 0:
 		return nil
 	}

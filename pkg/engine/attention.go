@@ -257,8 +257,8 @@ func (f *finder) quarantined() error {
 	return err
 }
 
-// schedules adds an item for each schedule that is paused or has no next tick, and for each schedule for whose last
-// tick no run could be planned.
+// schedules adds an item for each schedule that is paused, that has no next tick, or whose last tick got no run because
+// the run could not be planned.
 func (f *finder) schedules() {
 	for row := range f.s.Schedules.All {
 		a := Attention{Kind: AttentionError, Severity: SeverityWarning, Subject: row.ScheduleID, Since: row.DefinedAt, Count: 1}

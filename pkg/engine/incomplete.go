@@ -50,7 +50,7 @@ func IncompleteInputs(ctx context.Context, store blob.Store, s *state.State, run
 	return append(missing, found...), nil
 }
 
-// notMade lists the inputs of a task that tasks of this run should have materialized, but did not.
+// notMade lists those inputs of a task that other tasks of the run should have materialized, but did not.
 func notMade(p *plan.Plan, t *plan.Task, s *state.State, run *state.Run) []string {
 	var found []string
 	for _, upstream := range slices.Sorted(maps.Keys(t.Inputs)) {

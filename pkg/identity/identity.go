@@ -94,7 +94,7 @@ func (v *Verifier) Verify(ctx context.Context, authorization string) (account st
 		Verified bool   `json:"email_verified"`
 	}
 	if err := token.Claims(&claims); err != nil {
-		return "", fmt.Errorf("%w: the token's claims: %w", ErrUnknown, err)
+		return "", fmt.Errorf("%w: decode the claims of the token: %w", ErrUnknown, err)
 	}
 	if claims.Email == "" || !claims.Verified {
 		return "", fmt.Errorf("%w: the token names no verified account", ErrUnknown)

@@ -22,7 +22,7 @@ func StartsEarly(g *Graph, c Calendar) map[ids.AssetKey]string {
 		}
 		for _, dep := range a.Deps {
 			if up, ok := g.Asset(dep); ok && up.Partitions != nil && dep != a.Key && readsNothing(readers, a.Key, dep, first[0]) {
-				found[a.Key] = fmt.Sprintf("asset %s can never have its first partition, because %s has only partitions %s: change the `start` of one of them",
+				found[a.Key] = fmt.Sprintf("asset %s can never have its first partition, because %s has only partitions %s: change the `start` of one of the two assets",
 					a.Key, dep, rangeOf(up.Partitions))
 			}
 		}

@@ -122,8 +122,8 @@ func (c *lookbackCheck) report(a *declared, b Lookback, names []string) {
 		what, upstreams)
 }
 
-// upstreams returns the assets that have one of the columns and are partitioned by days or shorter periods. If the
-// name in the query may also refer to a column of any other table, it returns none.
+// upstreams returns the assets that have one of the columns and are partitioned by days or shorter periods. It
+// returns none if the name in the query may also refer to a column of another table.
 func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []string) {
 	for _, column := range columns {
 		key, what := column.classify()

@@ -281,7 +281,7 @@ func (c *partitionColumns) common(a *declared, columns []Column, dimension strin
 	return found
 }
 
-// upstream says what a column contains that the asset passes through unchanged from an upstream asset.
+// upstream says what a column of an upstream asset contains for the asset a, whose query returns the column unchanged.
 func (c *partitionColumns) upstream(a, upstream *declared, column, dimension string) columnOrigin {
 	m, err := plan.Mapping(&upstream.Asset, &a.Asset)
 	if err != nil || upstream.Partitions == nil {

@@ -77,7 +77,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 		before := len(a.files)
 		a.add(markers, fmt.Sprint(row[1]), partition)
 		if total += len(a.files) - before; total > MaxFiles {
-			return fmt.Errorf("the assets' outputs have more than %d files: open the session without outputs", MaxFiles)
+			return fmt.Errorf("the outputs of the assets have more than %d files: query fewer assets at once", MaxFiles)
 		}
 	}
 	if lists {
@@ -164,7 +164,7 @@ func (db *DB) loadCandidates(ctx context.Context, source Source, total int) erro
 		before := len(a.files)
 		a.add(markers, fmt.Sprint(row[1]), "")
 		if total += len(a.files) - before; total > MaxFiles {
-			return fmt.Errorf("the outputs have more than %d files: open the session without outputs", MaxFiles)
+			return fmt.Errorf("the outputs of the assets, including those in quarantine, have more than %d files: query fewer assets at once", MaxFiles)
 		}
 	}
 	return nil

@@ -164,7 +164,7 @@ func (s Source) check() error {
 			return fmt.Errorf("unknown table %q", name)
 		}
 		if files += len(t.Files); files > MaxFiles {
-			return fmt.Errorf("the revision has more than %d files: compact it", MaxFiles)
+			return fmt.Errorf("the revision has more than %d files: run `servo admin rebuild` to merge the state into few files", MaxFiles)
 		}
 		for _, f := range t.Files {
 			if !filepath.IsAbs(f.Path) {

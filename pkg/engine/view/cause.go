@@ -10,7 +10,7 @@ import (
 // maxChain limits the length of a chain of causes.
 const maxChain = 50
 
-// cause returns the chain of upstream tasks because of which the task ended without running, nearest first.
+// cause returns the chain of upstream tasks that made the task end without running, nearest first.
 func (x *explainer) cause(upstreams []Edge) []Cause {
 	if x.task.State != state.TaskSkipped && x.task.State != state.TaskCancelled {
 		return nil

@@ -23,8 +23,7 @@ type Explanation struct {
 	State    state.TaskState `json:"state"`
 	// Headline explains the state in one sentence.
 	Headline string `json:"headline"`
-	// Cause is the chain of failed, skipped or cancelled upstreams because of which the task is in its state, nearest
-	// first.
+	// Cause is the chain of failed, skipped or cancelled upstreams that led to the state of the task, nearest first.
 	Cause []Cause `json:"cause,omitempty"`
 	// RootCauses lists all failed tasks upstream of the task, sorted by key, if the task ended without running.
 	RootCauses []string `json:"root_causes,omitempty"`

@@ -123,8 +123,8 @@ func (f *frame) star(item map[string]any, r *rows, taken map[string]bool, names 
 	}
 }
 
-// first reports whether a column is the first of a * with its name: no earlier table has another column with that
-// name.
+// first reports whether no earlier table has a column with the name of the given column. If so, a * returns the given
+// column before all other columns with this name.
 func (f *frame) first(alias, column string) bool {
 	for _, t := range f.tables {
 		switch {

@@ -151,7 +151,7 @@ func (c *checker) limitSet(p *LimitSet) {
 	c.oneOf("payload.scope", p.Scope, ScopeWorkspace, ScopePool)
 	c.text("payload.name", p.Name, MaxName)
 	if (p.Scope == ScopePool) != (p.Name != "") {
-		c.fail("payload.name", "%q: required for a pool, must be empty for the workspace", p.Name)
+		c.fail("payload.name", "%q is not allowed: the name is required for a pool, and must be empty for the workspace", p.Name)
 	}
 	c.count("payload.slots", int64(p.Slots))
 }

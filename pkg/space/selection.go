@@ -449,7 +449,7 @@ func (c Calendar) bounds(a *axis, text string, newest int64) (span, error) {
 	if a.clocked() {
 		if n, err := a.index(text); err == nil {
 			if a.key(n) != text {
-				return span{}, fmt.Errorf("%s has no %s %s: write %s", a.zone, a.singular(), text, a.key(n))
+				return span{}, fmt.Errorf("the time zone %s has no %s %s: write %s", a.zone, a.singular(), text, a.key(n))
 			}
 			return span{n, n}, nil
 		}

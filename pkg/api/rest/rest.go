@@ -70,7 +70,7 @@ func decode(w http.ResponseWriter, r *http.Request, route *Route, values map[str
 	query := r.URL.Query()
 	if route.Body {
 		for name := range query {
-			return nil, violation(&jsonpb.FieldError{Path: name, Problem: "is in the query: send it in the body"})
+			return nil, violation(&jsonpb.FieldError{Path: name, Problem: "is in the query of the URL: send it in the body"})
 		}
 		if p := decodeBody(w, r, request); p != nil {
 			return nil, p
@@ -78,7 +78,7 @@ func decode(w http.ResponseWriter, r *http.Request, route *Route, values map[str
 	}
 	for _, name := range slices.Sorted(keysOf(query)) {
 		if _, inPath := values[name]; inPath {
-			return nil, violation(&jsonpb.FieldError{Path: name, Problem: "is in the query, but the path already contains it: remove it from the query"})
+			return nil, violation(&jsonpb.FieldError{Path: name, Problem: "is in the query of the URL, but the path already contains it: remove it from the query"})
 		}
 		if err := jsonpb.SetText(request, name, query[name]); err != nil {
 			return nil, violation(err)

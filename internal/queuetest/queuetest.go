@@ -79,7 +79,7 @@ type Delivery struct {
 	At     time.Time
 }
 
-// count returns the number in a header.
+// count parses a header whose value is a number.
 func (d Delivery) count(t *testing.T, header string) int {
 	t.Helper()
 	n, err := strconv.Atoi(d.Header.Get(header))

@@ -342,7 +342,7 @@ func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 		}
 		if prefix, _ := merged.AssetOf(f.domain, object.Key); prefix != "" {
 			if !o.leftMerged(blobs, prefix, object.Key) {
-				o.violation("collection", "%s is left, but its merged file is not in the index, is damaged, or contains a deleted output", object.Key)
+				o.violation("collection", "%s was not deleted, but its merged file is not in the index, is damaged, or contains a deleted output", object.Key)
 				return
 			}
 			continue

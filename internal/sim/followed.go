@@ -91,7 +91,7 @@ type followed struct {
 	triggers map[string][]state.Key2           // ledger entries and groups that trigger a run for a request
 }
 
-// revision is the state of a revision, including history, and its history cutoff.
+// revision is one revision: its state, including history, and its history cutoff.
 type revision struct {
 	whole *state.State
 	cut   state.Cutoff

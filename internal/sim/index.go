@@ -20,7 +20,8 @@ type index struct {
 	liveRuns map[string]bool
 	// openTicks holds the ticks whose outcome is not final.
 	openTicks map[string]bool
-	// makers maps each materialization to the run that creates it. showers maps it to the partitions that have shown it.
+	// makers maps each materialization to the run that creates it. showers maps each materialization to the partitions
+	// that have shown it.
 	makers  map[string]string
 	showers map[string]map[state.Key2]bool
 }

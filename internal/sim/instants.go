@@ -9,8 +9,7 @@ import (
 
 // The oracle has its own calendar: it checks minute by minute whether a minute is an instant.
 
-// zoneOf describes a time zone during the weeks in which worlds take place. In these weeks, its offset changes at
-// most once.
+// zoneOf describes a time zone in the simulated weeks, in which its offset changes at most once.
 type zoneOf struct {
 	name          string
 	before, after time.Duration

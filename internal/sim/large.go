@@ -37,7 +37,7 @@ func DrawLarge(seed uint64) World {
 	if c.PageSize < 1000 {
 		c.PageSize = 50 + r.IntN(500)
 	}
-	// Whether a process dies is drawn for each write, and large worlds have many writes. So limit this probability.
+	// A process may die at each write, and large worlds have many writes. So limit this probability.
 	const mostKills, mostDamage = 1, 40
 	c.Faults.KillBefore, c.Faults.KillAfter = min(c.Faults.KillBefore, mostKills), min(c.Faults.KillAfter, mostKills)
 	c.Faults.Damaged = min(c.Faults.Damaged, mostDamage)

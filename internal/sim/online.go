@@ -58,10 +58,10 @@ func (w *world) insist(m *machine, f *followed) {
 // maxOnline is how often an operator repeats a failed rebuild.
 const maxOnline = 5
 
-// rebuildOnline is an operator's rebuild. Each try either publishes the same state again, or returns an error and
-// leaves the state unchanged. A try may write files that nothing references. It writes at most one manifest, which
-// the oracle compares with the previous revision. A bare rebuild may yield a different state, and creates a wakeup. A
-// bare rebuild, or any rebuild if manifests are missing, may also write the boundary.
+// rebuildOnline is an operator's rebuild. Each try either publishes a state, or returns an error and leaves the state
+// unchanged. The published state is the same as before, unless the rebuild is bare. A try may write files that nothing
+// references. It writes at most one manifest, which the oracle compares with the previous revision. A bare rebuild
+// creates a wakeup. A bare rebuild, or any rebuild if manifests are missing, may also write the boundary.
 func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare bool) {
 	source := ids.NewSource(p.now, p.entropy)
 	blobs := faultblob.New(store{p}, func(op faultblob.Op, key string) faultblob.Fault {

@@ -88,8 +88,8 @@ func failedAbove(f *followed, s *state.State, t *state.Task) bool {
 	})
 }
 
-// output compares the row of a task that succeeded with the commit marker and the files of its output: each task
-// takes effect exactly once.
+// output verifies that each task takes effect exactly once. If the task has succeeded, its row must agree with the
+// commit marker and with the files of its output.
 func (o *oracle) output(f *followed, t *state.Task) {
 	if t.Kind == event.KindGroup {
 		return

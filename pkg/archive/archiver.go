@@ -43,8 +43,8 @@ type Config struct {
 	// Span is the length of the periods that are archived as a whole: an entry stays in the ledger until its whole
 	// period is below the cutoff. Periods are aligned to 1970. 0: a day.
 	Span time.Duration
-	// MaxBytes and MaxEntries limit a file, by the sizes of its entries in the ledger.
-	// 0: 16 MiB and 10,000.
+	// MaxBytes limits the sum of the sizes that the entries of one file have in the ledger; 0: 16 MiB. MaxEntries limits
+	// their number; 0: 10,000.
 	MaxBytes   int64
 	MaxEntries int
 }

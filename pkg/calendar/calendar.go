@@ -126,7 +126,7 @@ func (s *Schedule) Notes() []string {
 		notes = append(notes, "the expression restricts the days of the month and the days of the week: it ticks on days that match either")
 	}
 	if s.cron != nil && s.cron.everyHour && s.spec.DST != (DST{}) {
-		notes = append(notes, "dst has no effect: an hour field of * ticks in every hour that elapses")
+		notes = append(notes, "dst has no effect: a schedule whose hour field is * ticks in every hour that elapses")
 	}
 	return notes
 }

@@ -78,7 +78,7 @@ const (
 
 // Options are settings of a compactor. The zero value selects the defaults.
 type Options struct {
-	// Tiers are the limits of the tiers of the state.
+	// Tiers limits the sizes of the files of the state.
 	Tiers tiers.Options
 	// MaxBatch is the maximum number of entries in a batch, and in a publish; 0: 2,000.
 	MaxBatch int

@@ -152,8 +152,9 @@ func (c *Compactor) readPortion(ctx context.Context, r round, part []Entry, read
 	return facts, nil
 }
 
-// decide adds the decisions of timers to the round's last publication. It also adds how far the ledger is completely
-// listed and folded. While a gap is open, timers wait, because the gap may contain a fact that contradicts them.
+// decide adds the decisions of timers to the round's last publication. It also adds the watermarks up to which the
+// ledger is completely listed and folded. While a gap is open, timers wait, because the gap may contain a fact that
+// contradicts them.
 func (c *Compactor) decide(r round, p *publication, read *reading) {
 	if len(read.gaps) > 0 {
 		read.postpone(c.recorded)

@@ -155,7 +155,7 @@ func patterns(t *testing.T, mux *http.ServeMux) []string {
 
 var wildcard = regexp.MustCompile(`\{[^}]*\}`)
 
-// calls returns requests to every route except the health routes and the routes of the page.
+// calls lists one or more requests for every route except the health routes and the routes of the page.
 func calls(t *testing.T, owner embedded.Owner, mux *http.ServeMux) []call {
 	t.Helper()
 	var all []call

@@ -96,8 +96,8 @@ func errLiveRetry(runID, live string) error {
 	return fmt.Errorf("retry run %s: %w: run %s: wait until it ends, or cancel it", runID, ErrLiveRetry, live)
 }
 
-// replacedOutputs warns if a retry repeats partitions that a later run has already materialized: the retry replaces
-// these newer outputs with results of the code and the inputs of the retried run, the parent.
+// replacedOutputs warns if a retry repeats partitions that a later run has already materialized. The retry executes the
+// code of its parent, which is the retried run, on the inputs of the parent, and replaces the newer outputs.
 func replacedOutputs(ctx context.Context, snap *snapshot.Snapshot, parent string, built *plan.Plan) ([]string, error) {
 	first, count := "", 0
 	for i := range built.Tasks {
@@ -192,11 +192,11 @@ const markerReads = 16
 // Otherwise, the state would say that this retry has read the later output: tasks count as having read the newest
 // outputs of their own chain, even before these become visible to other runs.
 //
-// The plan of the retry records the returned state as the one on which it was made. This is the state on which the
-// parent was planned, unless that state showed a later output than the one that the retry reads: then checkInputs
-// returns an earlier state. (The parent was requested before the run that made the later output, but planned after
-// that run.) A rebuild from the bare ledger uses the time of the state instead of the fold sequence, so checkInputs
-// lowers both values.
+// The plan of the retry records the result as the state on which it was made. Usually, this is the state on which the
+// parent was planned. It is an earlier state if the parent's state showed a later output than the one that the retry
+// reads. This happens if the parent was requested before the run that made the later output, but planned after it. A
+// rebuild from the bare ledger uses the time of the state instead of the fold sequence, so checkInputs lowers both the
+// sequence and the time.
 func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan, parent *state.Run) (observed, error) {
 	on := observed{seq: parent.InputsSeq, at: parent.InputsAt}
 	inputs := retryInputs(built)

@@ -29,7 +29,7 @@ const (
 	CauseRecovered       = "recovered"        // the problem that an alert reported has ended
 )
 
-// Causes of messages that no rule can name.
+// Causes that no rule can name. Servo sends these messages itself.
 const (
 	CauseDigest = "digest" // one message for the alerts beyond the limit of a channel
 	CauseTest   = "test"   // a person tests a channel

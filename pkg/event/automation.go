@@ -223,7 +223,7 @@ const (
 	VerbPause       = "pause"        // a schedule: no more ticks; a backfill: start no more chunks
 	VerbResume      = "resume"       // a schedule: tick again; a backfill: start chunks again
 	VerbTrigger     = "trigger"      // a schedule: tick now
-	VerbBackfill    = "backfill"     // a schedule: tick for past instants, one after the other
+	VerbBackfill    = "backfill"     // a schedule: create the ticks of past instants, one after the other
 	VerbCancel      = "cancel"       // a request: end it before it becomes a run; a backfill: end it
 	VerbRetryFailed = "retry_failed" // a backfill: repeat the partitions that failed or were skipped
 	VerbSet         = "set"          // a backfill: change MaxParallel

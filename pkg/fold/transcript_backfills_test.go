@@ -66,7 +66,8 @@ func (s *story) chunkRun(words []string) []event.Payload {
 	return s.Triggered(trigger, tasks...)
 }
 
-// nothingToDo reads "done=POSITIONS": the oldest waiting request needs no run.
+// nothingToDo answers the oldest waiting request: it needs no run. The option done=POSITIONS lists partitions of a
+// backfill that are finished.
 func (s *story) nothingToDo(words []string) event.Payload {
 	r := s.firstPending()
 	return &event.RequestRefused{

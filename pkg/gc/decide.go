@@ -128,8 +128,8 @@ type Garbage struct {
 	Objects []Object
 }
 
-// Decide returns the objects of a partition that may be deleted. Deleting them is safe at any later time, regardless
-// of what has happened since the listing and the rows were read:
+// Decide returns the objects of a partition that may be deleted. Deleting them is safe at any later time, whatever
+// has happened after the objects were listed and the rows were read:
 //
 //   - The visible version stays, unless a mark hides it. A hidden version stays hidden. A superseded
 //     version never becomes visible again, because the fold prefers the run that was triggered later.

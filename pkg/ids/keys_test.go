@@ -48,7 +48,7 @@ func TestLongTaskKeyIsShortened(t *testing.T) {
 	require.NotEqual(t, key, ids.TaskKey(asset, ids.Partition{"date": "2025-01-15", "tenant": long + "c"}))
 	_, _, err := ids.ParseTaskKey(key)
 	require.ErrorContains(t, err, "is not DIMENSION=VALUE")
-	// A key of the greatest length is not changed.
+	// A key of the maximum length is not changed.
 	require.Len(t, ids.TaskKey(asset, ids.Partition{"x": strings.Repeat("a", ids.MaxTaskKey-len("raw/events[x=]"))}), ids.MaxTaskKey)
 	require.NoError(t, ids.ValidateTaskKey(ids.TaskKey(asset, ids.Partition{"x": strings.Repeat("é", ids.MaxTaskKey)})))
 }

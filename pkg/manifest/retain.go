@@ -126,8 +126,8 @@ func NewCollector(s *Store, p Policy) *Collector {
 	return &Collector{store: s, policy: p.WithDefaults(), log: s.log, pins: map[int64]*pin{}, asked: asked}
 }
 
-// Ask makes the collector keep the pins that people have asked for. The collector calls the function before it deletes
-// a pin.
+// Ask makes the collector keep the pins that people have asked for. The collector calls asked before it deletes a
+// pin.
 func (c *Collector) Ask(asked Asked) { c.asked = asked }
 
 // errMoved means that another collector or a rebuild replaced the boundary since it was
@@ -398,7 +398,7 @@ func (w *window) exceptNewest(through, newest int64) (int64, error) {
 }
 
 // after returns the least revision in [from, to) that was published after t or is absent. If there is none, it
-// returns the parameter to.
+// returns its argument to.
 func (w *window) after(from, to int64, t event.Time) (int64, error) {
 	for from < to {
 		middle := from + (to-from)/2

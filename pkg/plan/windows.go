@@ -49,7 +49,7 @@ func (r *Readers) Windows(a *Asset) (Windows, error) {
 	return all, nil
 }
 
-// Clip returns at which ends windows of the given partitions are cut off.
+// Clip reports whether the windows of the given partitions are cut off at the start, at the end or at both.
 func (w Windows) Clip(partitions ...string) (Clip, error) {
 	clip := Clip(0)
 	for _, partition := range partitions {

@@ -367,7 +367,7 @@ var resourceFields = table[plan.Resources]{
 	other("memory", typed("size", shape{
 		Description: "Memory of a query, and SERVO_MEMORY_BYTES of a command: 16MB to 1PB. A task waits until the memory of all running tasks fits.",
 	}), func(f yamlFile, n *yaml.Node, r *plan.Resources) { f.memory(n, "memory", &r.MemoryBytes) }),
-	whole("threads", shape{Description: "Threads of a query, and SERVO_THREADS of a command.", Examples: []any{8}},
+	whole("threads", shape{Description: "The number of threads of a query. A command gets it in SERVO_THREADS.", Examples: []any{8}},
 		1, maxConcurrency, func(r *plan.Resources) *int { return &r.Threads }),
 }
 

@@ -68,7 +68,7 @@ func (f yamlFile) codeFiles(n *yaml.Node, a *declared) {
 		switch {
 		case !ok:
 		case !validPattern.MatchString(pattern):
-			f.fail(item, "write a path in the project with /, for example scripts/**; it must not contain .., [ or names that begin with a dot",
+			f.fail(item, "write a path in the project, for example scripts/**; separate folders by slashes, and use no .., no [ and no names that begin with a dot",
 				"invalid pattern %s", quoteShort(pattern))
 		default:
 			a.code = append(a.code, f.place(item))

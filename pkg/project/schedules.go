@@ -267,7 +267,7 @@ func (s *schedule) compile() {
 	if err != nil {
 		s.invalid(err)
 	} else if compiled.EveryHour() && s.fields["dst"] != nil {
-		s.fail("dst", "remove it", "dst has no effect: an hour field of * ticks in every hour")
+		s.fail("dst", "remove it", "dst has no effect: a schedule whose hour field is * ticks in every hour")
 	}
 	buffers := s.Overlap == event.OverlapBufferAll || s.Overlap == event.OverlapAllowAll
 	if s.CatchUp == event.CatchUpAll && !buffers {

@@ -125,7 +125,7 @@ var httpfsFields = table[plan.External]{
 			f.fail(n, `add "s3://bucket/folder/"`, "prefixes is empty, so no query could read anything with httpfs")
 		}
 		if len(e.Prefixes) > plan.MaxPrefixes {
-			f.fail(n, "", "prefixes may list at most %d prefixes", plan.MaxPrefixes)
+			f.fail(n, "", "the list has %d prefixes; at most %d are allowed", len(e.Prefixes), plan.MaxPrefixes)
 		}
 	}),
 	other("secrets", shape{
@@ -297,7 +297,7 @@ func (f yamlFile) checkScopes(n *yaml.Node, e *plan.External) {
 		s := &e.Secrets[i]
 		switch {
 		case s.Type == "http" && s.Scope == "":
-			f.fail(n, "add scope: https://HOST/", "the secret %s has no scope, so every server below a prefix would get its token", s.Name)
+			f.fail(n, "add scope: https://HOST/", "the secret %s has no scope, so every server below a prefix would get the token of the secret", s.Name)
 		case s.Scope != "" && !slices.ContainsFunc(e.Prefixes, func(p string) bool { return strings.HasPrefix(p, s.Scope) || strings.HasPrefix(s.Scope, p) }):
 			f.fail(n, "change one of them", "the scope %s of the secret %s covers no prefix", s.Scope, s.Name)
 		}

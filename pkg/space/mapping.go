@@ -336,8 +336,8 @@ func (m *Mapping) taken(reader int) bool {
 	return slices.ContainsFunc(m.parts, func(p mapPart) bool { return p.Op != "" && p.reader == reader })
 }
 
-// misfit returns an error that says why a mapping does not fit, with both spaces and advice. If advice is "", it
-// suggests mappings that would fit.
+// misfit returns an error that says why a mapping does not fit. The error names the two spaces and contains the advice.
+// If advice is "", the error suggests mappings that would fit.
 func (m *Mapping) misfit(advice, format string, args ...any) error {
 	return fmt.Errorf("cannot map the partitions of the upstream asset, %s, to %s: %w: %s", m.Upstream, m.Downstream, fmt.Errorf(format, args...),
 		cmp.Or(advice, m.fitting()))
@@ -392,8 +392,8 @@ func (m *Mapping) Operations() []DimensionMap {
 	return operations
 }
 
-// Of returns the operation on an upstream dimension. If the mapping has no operation on it, because every partition
-// reads all upstream partitions, Of returns [All] and false.
+// Of returns the operation on an upstream dimension. If every partition reads all upstream partitions, the mapping has
+// no operation on the dimension. Then Of returns [All] and false.
 func (m *Mapping) Of(upstream string) (DimensionMap, bool) {
 	for i := range m.parts {
 		if m.Upstream.Dimensions[i].Name == upstream {

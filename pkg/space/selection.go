@@ -133,7 +133,7 @@ func parseClause(text string) (Clause, error) {
 	return c, nil
 }
 
-// isWord reports whether a bound is a word such as today that can be written instead of a period.
+// isWord reports whether a bound is a word, such as "today", instead of a period.
 func isWord(text string) bool {
 	return strings.HasPrefix(text, latest) || text == today || text == yesterday
 }

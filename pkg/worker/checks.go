@@ -49,8 +49,8 @@ type checkRun struct {
 	// db is opened by the first check that needs it. shown means that the view of the output exists in db.
 	db    *database
 	shown bool
-	// queries are the SQL checks with absolute paths, by name. broken are the errors of the SQL checks whose paths could
-	// not be resolved, by name.
+	// queries maps names of SQL checks to the queries with absolute paths. broken maps the names of the other SQL checks
+	// to the errors because of which their paths could not be resolved.
 	queries map[string]*resolvedQuery
 	broken  map[string]error
 	// candidate is the folder in which commands read the output.

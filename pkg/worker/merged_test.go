@@ -253,7 +253,7 @@ func (w *manySmall) damage(random *rand.Rand) {
 	}
 }
 
-// A query must succeed even if the checksum of a merged file is correct, but DuckDB cannot read the file.
+// A query must succeed even if DuckDB cannot read a merged file whose checksum is correct.
 func TestQueryFailsNeverBecauseOfMergedFiles(t *testing.T) {
 	w := newManySmall(t, nil, 64)
 	w.write("SELECT 1 AS x", w.all()...)

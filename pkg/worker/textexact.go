@@ -106,8 +106,8 @@ func textKind(t *sqltext.Type) string {
 
 var errInexact = errors.New("the type cannot hold the value exactly")
 
-// hold returns a JSON value in which all numbers are strings, because DuckDB would convert JSON numbers to DOUBLE
-// first. It returns errInexact if the type would change a part of the value.
+// hold returns a JSON value in which all numbers are strings. DuckDB would convert JSON numbers to DOUBLE before it
+// converts them to n. hold returns errInexact if a conversion to n would change a part of the value.
 func (n *nestedType) hold(value string) (string, error) {
 	var b bytes.Buffer
 	if err := n.copy(jsontext.NewDecoder(strings.NewReader(value)), jsontext.NewEncoder(&b)); err != nil {

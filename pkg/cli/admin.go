@@ -29,8 +29,9 @@ func (a *app) adminCommand() *cobra.Command {
 		Args:  a.noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	admin.AddCommand(a.verifyCommand(), a.rebuildCommand(), a.skipCommand(), a.compactCommand(), a.sweepCommand(), a.manifestCommand(),
-		a.ledgerCommand(), a.sqlCommand(), a.gcCommand(), a.mergeCommand(), a.pinCommand(), a.duCommand())
+	admin.AddCommand(documented(a.verifyCommand()), documented(a.rebuildCommand()), documented(a.skipCommand()), documented(a.compactCommand()),
+		a.sweepCommand(), a.manifestCommand(), a.ledgerCommand(), a.sqlCommand(), documented(a.gcCommand()), documented(a.mergeCommand()),
+		a.pinCommand(), documented(a.duCommand()))
 	return admin
 }
 

@@ -107,7 +107,7 @@ func (a *app) assetsCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd, "list")
-	cmd.AddCommand(a.forgetCommand())
+	cmd.AddCommand(documented(a.forgetCommand()))
 	return cmd
 }
 

@@ -262,6 +262,9 @@ func (a *app) setup(cmd *cobra.Command, _ []string) error {
 	if a.format, err = render.ParseFormat(a.output); err != nil {
 		return &usageError{err}
 	}
+	if err := a.checkFormat(cmd); err != nil {
+		return err
+	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
 		return usagef("unknown log level %q: choose one of debug, info, warn, error", a.logLevel)

@@ -90,7 +90,7 @@ func (a *app) partitionsCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.list, "list", false, "list the partitions one by one")
 	cmd.Flags().StringVar(&f.after, "after", "", "list the partitions after `KEY`, the partition_key of the last listed partition")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "list at most `N` partitions; 0: all")
-	cmd.AddCommand(a.addKeysCommand(), a.removeKeysCommand(), a.keySetsCommand(), a.markCommand())
+	cmd.AddCommand(documented(a.addKeysCommand()), documented(a.removeKeysCommand()), a.keySetsCommand(), documented(a.markCommand()))
 	return cmd
 }
 

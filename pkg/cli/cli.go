@@ -282,7 +282,7 @@ func (a *app) setup(cmd *cobra.Command, _ []string) error {
 // --env, the command would use the base settings of servo.yaml.
 func noEmptyFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" {
+		if err == nil && (f.Value.Type() == "string" && f.Value.String() == "" || f.Value.Type() == "stringSlice" && f.Value.String() == "[]") {
 			err = usagef("the value of --%s is empty: write a value, or remove the flag", f.Name)
 		}
 	})

@@ -178,7 +178,11 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 	if err != nil {
 		return err
 	}
-	a.note("project %s, %s, serving on %s", a.style.bold(settings.Name), describeAssets(current.project.Assets), a.style.bold(stack.URL))
+	content := describeAssets(current.project.Assets)
+	if explicit(current.project) { // followDeployments shows the assets of the deployed release
+		content = "which executes its deployed release"
+	}
+	a.note("project %s, %s, serving on %s", a.style.bold(settings.Name), content, a.style.bold(stack.URL))
 	login := stack.LoginURL()
 	a.note("web page, for one browser: %s", login)
 	if f.open {

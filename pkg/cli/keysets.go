@@ -114,8 +114,9 @@ func (a *app) linesOf(file string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read keys: %w", err)
 	}
+	const byteOrderMark = "\ufeff" // some editors write it at the start of a file
 	var lines []string
-	for line := range strings.Lines(string(data)) {
+	for line := range strings.Lines(strings.TrimPrefix(string(data), byteOrderMark)) {
 		if line = strings.TrimSpace(line); line != "" {
 			lines = append(lines, line)
 		}

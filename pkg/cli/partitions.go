@@ -15,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/staleness"
 )
 
@@ -88,7 +89,7 @@ func (a *app) partitionsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&f.list, "list", false, "list the partitions one by one")
-	cmd.Flags().StringVar(&f.after, "after", "", "list the partitions after `KEY`, the partition_key of the last listed partition")
+	cmd.Flags().StringVar(&f.after, "after", "", "list the partitions after `KEY`, the partition or partition_key of the last listed partition")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "list at most `N` partitions; 0: all")
 	cmd.AddCommand(documented(a.addKeysCommand()), documented(a.removeKeysCommand()), a.keySetsCommand(), documented(a.markCommand()))
 	return cmd
@@ -108,16 +109,20 @@ func (a *app) showPartitions(
 	if f.limit < 0 {
 		return usagef("--limit %d: write a number of partitions, or 0 for all", f.limit)
 	}
+	after, err := afterKey(asset, f.after)
+	if err != nil {
+		return err
+	}
 	calendar := view.Calendar(snap.State, a.Clock.Now())
-	asRows := f.list || f.after != "" || f.limit > 0 || a.format != render.Table
+	asRows := f.list || after != "" || f.limit > 0 || a.format != render.Table
 	var partitions []view.Partition
-	paged := f.after != "" || f.limit > 0
+	paged := after != "" || f.limit > 0
 	if paged {
 		limit := f.limit
 		if limit == 0 {
 			limit = math.MaxInt
 		}
-		partitions, err = view.PartitionPage(snap.Partitions(ctx, asset.Key.String(), f.after), asset, calendar, f.after, limit)
+		partitions, err = view.PartitionPage(snap.Partitions(ctx, asset.Key.String(), after), asset, calendar, after, limit)
 	} else {
 		partitions, err = view.PartitionsOf(snap.Partitions(ctx, asset.Key.String(), ""), asset, calendar, asRows)
 	}
@@ -136,6 +141,32 @@ func (a *app) showPartitions(
 		rows[i] = partitionRow{partitions[i]}
 	}
 	return list(a, partitionColumns, rows)
+}
+
+// afterKey returns the partition key that --after names: the key itself, or the readable form in the column partition.
+// A text that is neither would list from the beginning, and a loop over pages would never end.
+func afterKey(asset *plan.Asset, text string) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	p, err := ids.ParsePartition(text)
+	if err != nil {
+		_, p, err = ids.ParseTaskKey(asset.Key.String() + "[" + text + "]")
+	}
+	if err != nil || !hasDimensions(p, asset.Partitions) {
+		return "", usagef("--after %s is no partition of %s: write the partition or the partition_key of the last listed partition", text, asset.Key)
+	}
+	return p.Key(), nil
+}
+
+// hasDimensions reports whether a partition has a value for each dimension of a space, and no others.
+func hasDimensions(p ids.Partition, s *space.Space) bool {
+	for i := range s.Dimensions {
+		if _, ok := p[s.Dimensions[i].Name]; !ok {
+			return false
+		}
+	}
+	return len(p) == len(s.Dimensions)
 }
 
 // addStatuses sets which partitions are fresh, stale or failed. For a page, it reads only the rows of the page's

@@ -187,7 +187,7 @@ func (a *app) attentionText(out *sheet, found []engine.Attention, now event.Time
 			fmt.Fprintf(out, "; %s", words(x.Partitions, int32(min(x.Count, math.MaxInt32))))
 		}
 		if x.Downstream > 0 {
-			fmt.Fprintf(out, "; %s read it", plural(x.Downstream, "asset"))
+			fmt.Fprintf(out, "; %s downstream", plural(x.Downstream, "asset"))
 		}
 		fmt.Fprintf(out, "; since %s ago\n", view.Span(now.Sub(x.Since)))
 		for _, command := range x.Commands {

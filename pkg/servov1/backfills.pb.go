@@ -59,7 +59,7 @@ type CreateBackfillRequest struct {
 	StopAfter string `protobuf:"bytes,25,opt,name=stop_after,json=stopAfter,proto3" json:"stop_after,omitempty"`
 	// The priority of the runs; not set: lower than the priority of other runs.
 	Priority *int32 `protobuf:"varint,26,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
-	// A pool that limits the tasks, in addition to other limits.
+	// The pool of the tasks; empty: the pools of their assets.
 	Pool string `protobuf:"bytes,27,opt,name=pool,proto3" json:"pool,omitempty"`
 	// Each chunk executes the release that is deployed when the chunk starts.
 	FollowDeploys bool `protobuf:"varint,28,opt,name=follow_deploys,json=followDeploys,proto3" json:"follow_deploys,omitempty"`

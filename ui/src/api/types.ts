@@ -1058,7 +1058,7 @@ export interface CreateBackfillRequest {
   stop_after?: string;
   /** The priority of the runs; not set: lower than the priority of other runs. */
   priority?: number;
-  /** A pool that limits the tasks, in addition to other limits. */
+  /** The pool of the tasks; empty: the pools of their assets. */
   pool?: string;
   /** Each chunk executes the release that is deployed when the chunk starts. */
   follow_deploys?: boolean;

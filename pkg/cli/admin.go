@@ -159,7 +159,7 @@ func rebuildError(err error) error {
 	}
 	if record, ok := errors.AsType[*repair.RecordError](err); ok {
 		return fmt.Errorf("rebuild in the recorded order: %w: restore manifests/ and state/ from a backup; "+
-			"or rebuild in the order of entries with --bare: this keeps every reported fact, but decisions of timers and limits may differ", record)
+			"or rebuild in the order of entries with --bare: this keeps every reported fact, but decisions that depend on timers and limits may differ", record)
 	}
 	return err
 }

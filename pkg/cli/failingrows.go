@@ -137,7 +137,7 @@ func sampleOf(ctx context.Context, snap *snapshot.Snapshot, name, check, runID s
 func (a *app) printSample(ctx context.Context, store blob.Store, key string) (err error) {
 	data, _, err := blob.Get(ctx, store, key, worker.MaxSampleBytes)
 	if errors.Is(err, blob.ErrNotFound) {
-		return fmt.Errorf("the failing rows %s were deleted: they are kept as long as the output, or for a day if the output was not published: "+
+		return fmt.Errorf("the failing rows %s were deleted: Servo keeps failing rows only as long as the output, or for a day if the output was not published: "+
 			"check the asset again with `servo check`", key)
 	}
 	if err != nil {

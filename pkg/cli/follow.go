@@ -241,7 +241,7 @@ func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, si
 	r.cancelling.Go(func() {
 		err := s.Cancel(ctx, runID, "interrupted by "+r.options.Actor, false)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrEnded) || s.gone(ctx) {
-			return // if the owner is gone, the ledger has the request, or the next session repeats it
+			return // if the owner is gone, the error does not matter: the ledger has the request, or the next session repeats it
 		}
 		r.a.note("servo: %v", err)
 	})

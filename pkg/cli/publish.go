@@ -84,8 +84,8 @@ func columnsOf(assets []plan.Asset) map[string][]space.Column {
 	return columns
 }
 
-// publishing returns a function. For a state of the folder, the function returns the assets that the deployed release
-// publishes, and the places where it publishes them.
+// publishing returns a function that reads the deployed release of a snapshot. The function returns the places where the
+// release publishes, and the assets that it publishes there.
 func (a *app) publishing(p *project.Project, dir string) embedded.Publishing {
 	var cache releaseCache
 	return func(ctx context.Context, w *embedded.Workspace, snap *snapshot.Snapshot) ([]publisher.Place, []publisher.Asset, error) {

@@ -67,7 +67,7 @@ type Config struct {
 	OnPhase func(phase Phase, took time.Duration, err error)
 }
 
-// Phase is a part of a step, whose duration is reported.
+// Phase is a part of a step. OnPhase receives the duration of each phase.
 type Phase string
 
 // The phases of a step.

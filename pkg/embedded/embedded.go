@@ -146,7 +146,7 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 		return nil, err
 	}
 	if strings.Contains(opts.Dir, "://") {
-		return nil, fmt.Errorf("%s is not a local folder: its services own it and execute its runs", opts.Dir)
+		return nil, fmt.Errorf("%s is not a local folder: services in the cloud own it and execute its runs", opts.Dir)
 	}
 	if err := MakeFolder(opts.Dir); err != nil {
 		return nil, err

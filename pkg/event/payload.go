@@ -197,8 +197,8 @@ type LimitSet struct {
 	// Name is the pool's name; empty for the workspace.
 	Name  string `json:"name,omitempty"`
 	Slots int32  `json:"slots"`
-	// Remove removes the limit. Builds that do not know Remove read Slots, which then contains the number of slots of a
-	// scope without a limit.
+	// Remove removes the limit. Slots then contains the number of slots of a scope without a limit, for builds that do
+	// not know Remove.
 	Remove bool `json:"remove,omitempty"`
 }
 

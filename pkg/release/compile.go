@@ -59,8 +59,8 @@ func Compile(in Input, previous *Compiled, trees map[ids.AssetKey]*plan.Tree) (*
 	return compiled, nil
 }
 
-// unchanged reports whether the asset a has the same code as before, which is its deployed version. tree is the syntax
-// tree of the deployed query, if it was parsed again.
+// unchanged reports whether the code of the asset a equals the code of its deployed version, which is the parameter
+// before. tree is the syntax tree of the deployed query, if it was parsed again.
 func unchanged(a, before *plan.Asset, assets, earlier []plan.Asset, tree *plan.Tree) bool {
 	if a.Code == before.Code {
 		return true

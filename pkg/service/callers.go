@@ -85,7 +85,7 @@ func (c *config) accounts() (map[string][]string, error) {
 		}
 		role, account, _ := strings.Cut(part, "=")
 		if !slices.Contains(roles, role) || !strings.Contains(account, "@") {
-			return nil, fmt.Errorf("--callers: %q is not ROLE=ACCOUNT, like sweeper=servo-sweeper@my-project.iam.gserviceaccount.com; roles are %s", part, strings.Join(roles, ", "))
+			return nil, fmt.Errorf("--callers: %q is invalid: expected ROLE=ACCOUNT, for example sweeper=servo-sweeper@my-project.iam.gserviceaccount.com; roles are %s", part, strings.Join(roles, ", "))
 		}
 		accounts[account] = append(accounts[account], role)
 	}

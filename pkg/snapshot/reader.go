@@ -75,7 +75,7 @@ func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
 	}
 	r.begin(mine)
 	snap, err := r.refresh(ctx, 0)
-	if err == nil || ctx.Err() == nil { // if this caller's context has ended, a waiting caller reads instead
+	if err == nil || ctx.Err() == nil { // otherwise, this caller's context has ended, and a waiting caller reads instead
 		mine.snap, mine.err = snap, err
 		close(mine.done)
 	}

@@ -44,7 +44,7 @@ func (t texts) number(text string) uint32 {
 	}
 	n, known := t[text]
 	if !known {
-		n = uint32(len(t)) + 1 //nolint:gosec // there are fewer texts than rows
+		n = uint32(len(t)) + 1 //nolint:gosec // so many different texts do not fit into memory
 		t[text] = n
 	}
 	return n

@@ -199,7 +199,8 @@ func (d *decoder) readColumn(in file.ColumnChunkReader, c *table.Column, count i
 // readWithin does the work of readColumn if d.within is set. It sets the field only in the rows of these ranges, and
 // reads no cell after the last of them.
 func (d *decoder) readWithin(in file.ColumnChunkReader, c *table.Column) error {
-	done, row := 0, 0 // the number of cells that were read, and of rows whose field was set
+	// done is the number of cells that were read. row is the number of rows whose field was set.
+	done, row := 0, 0
 	for _, r := range d.within {
 		for done < r.To {
 			n, err := d.cells.read(in, min(batchCells, r.To-done))

@@ -57,7 +57,7 @@ func Workloads() []Workload {
 	fanned := Workload{
 		Name: "W2", Description: "one task, then 1,000 parallel tasks, then one task after all of them", OnCloud: true, measure: sampled,
 		unit: "tasks/s", value: perSecond, runs: one,
-		assets: func(size int) []plan.Asset { return fan(or(size, 1000)) }, each: 1, others: 2, //nolint:mnd // the default size: see the description
+		assets: func(size int) []plan.Asset { return fan(or(size, 1000)) }, each: 1, others: 2, //nolint:mnd // the default size, which Description states
 	}
 	history := fanned
 	history.Name, history.Description = "W5", "W2, once for each value of --history, with this number of finished tasks in the store"
@@ -68,14 +68,14 @@ func Workloads() []Workload {
 			unit:   "ms/hop",
 			value:  func(s sample) float64 { return s.took.Seconds() * 1000 / float64(s.tasks) },
 			runs:   one,
-			assets: func(size int) []plan.Asset { return chain(or(size, 200)) }, each: 1, //nolint:mnd // the default size: see the description
+			assets: func(size int) []plan.Asset { return chain(or(size, 200)) }, each: 1, //nolint:mnd // the default size, which Description states
 		},
 		fanned,
 		{
 			Name: "W3", Description: "200 concurrent runs of 10 tasks in three diamonds", OnCloud: true, measure: sampled,
 			unit: "tasks/s", value: perSecond,
-			runs:   func(size int) int { return or(size, 200) },            //nolint:mnd // the default size: see the description
-			assets: func(int) []plan.Asset { return diamonds() }, each: 10, //nolint:mnd // the default size: see the description
+			runs:   func(size int) int { return or(size, 200) },            //nolint:mnd // the default size, which Description states
+			assets: func(int) []plan.Asset { return diamonds() }, each: 10, //nolint:mnd // the default size, which Description states
 		},
 		{
 			Name: "W4", Description: "an idle server with finished runs in the store: cold start, memory, CPU, operations",
@@ -85,7 +85,7 @@ func Workloads() []Workload {
 		{
 			Name: "W7", Description: "one run of 100,010 tasks: one task, then 10,000 parallel tasks, ten times in a row", OnRequest: true, measure: sampled,
 			unit: "tasks/s", value: perSecond, runs: one,
-			assets: func(size int) []plan.Asset { return layers(10, or(size, 10_000)) }, each: 10, others: 10, //nolint:mnd // the default size: see the description
+			assets: func(size int) []plan.Asset { return layers(10, or(size, 10_000)) }, each: 10, others: 10, //nolint:mnd // the default size, which Description states
 		},
 	}, scheduleWorkloads()...)
 }

@@ -195,7 +195,7 @@ func (db *DB) loadFailingRows(ctx context.Context, source Source) error {
 		}
 		info, err := os.Stat(filepath.Join(source.Outputs, local))
 		if err != nil {
-			a.problem = "the failing rows were deleted: they are kept as long as their output, or for a day if the output was not published"
+			a.problem = "the failing rows were deleted: Servo keeps failing rows only as long as their output, or for a day if the output was not published"
 			continue
 		}
 		a.files = []filecheck.File{{Path: filepath.Join(source.Outputs, local), Size: info.Size()}}

@@ -77,7 +77,7 @@ type DB struct {
 	connector *duckdb.Connector
 	conn      *duckdb.Conn
 	assets    []*asset
-	views     bool // loadAssets searches all assets for views
+	views     bool // false: the session has no outputs, or reads an export
 	tables    map[string]Table
 	checked   *filecheck.Cache
 	links     string // the folder for symbolic links

@@ -54,8 +54,8 @@ func TestBucketRequiresCallers(t *testing.T) {
 		want string
 	}{
 		"no callers":            {bucket, "--callers is missing"},
-		"no account":            {append(bucket, "--callers", "sweeper=a@b.example, pubsub", "--audience", "https://c.example"), `--callers: "pubsub" is not ROLE=ACCOUNT`},
-		"no role":               {append(bucket, "--callers", "a@b.example", "--audience", "https://c.example"), `"a@b.example" is not ROLE=ACCOUNT`},
+		"no account":            {append(bucket, "--callers", "sweeper=a@b.example, pubsub", "--audience", "https://c.example"), `--callers: "pubsub" is invalid: expected ROLE=ACCOUNT`},
+		"no role":               {append(bucket, "--callers", "a@b.example", "--audience", "https://c.example"), `"a@b.example" is invalid: expected ROLE=ACCOUNT`},
 		"an unknown role":       {append(bucket, "--callers", "king=a@b.example", "--audience", "https://c.example"), "roles are compactor,"},
 		"no audience":           {append(bucket, "--callers", "sweeper=a@b.example"), "--audience is missing"},
 		"an audience of no use": {append(bucket, "--callers", "sweeper=a@b.example", "--audience", "compactor"), `--audience "compactor" is not a URL`},

@@ -124,7 +124,7 @@ var layers = []layer{
 	{"shells", []pack{
 		{"pkg/dispatcher", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
 			"pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/compactor/remote", "pkg/trace")},
-		{"pkg/sweeper", list(words, "internal/httpx", "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
+		{"pkg/sweeper", list(words, "internal/httpx", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
 			"pkg/clock", "pkg/ledger", "pkg/wakeup", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		{"pkg/repair", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},

@@ -76,7 +76,7 @@ type Watermarks struct {
 	// LastProcessedFile is the key of the last folded entry.
 	LastProcessedFile string     `json:"last_processed_file,omitempty"`
 	LastProcessedAt   event.Time `json:"last_processed_at,omitempty,omitzero"`
-	// CompleteThrough is a ULID: every entry named below it is folded.
+	// CompleteThrough is a ULID: every entry named below it is folded or abandoned.
 	CompleteThrough string `json:"complete_through,omitempty"`
 	// CaughtUpAt is when the ledger was last listed and then folded to the end.
 	CaughtUpAt event.Time `json:"caught_up_at,omitempty,omitzero"`

@@ -108,7 +108,7 @@ var layers = []layer{
 		{"pkg/wakeup", list(words, "pkg/state", "pkg/control", "pkg/blob", "=pkg/manifest")},
 		// pkg/manifest names the files of a state, and pkg/table/parquetfile reads and writes them.
 		{"pkg/snapshot", list(words, "pkg/state", "pkg/blob", "pkg/clock", "pkg/table", "=pkg/table/parquetfile", "=pkg/manifest")},
-		// Holds the ports that all work on a domain shares.
+		// Holds the ports that are shared by all code that works on a domain.
 		{"pkg/domain", list(words, "pkg/blob", "pkg/clock", "=pkg/ledger", "=pkg/manifest", "=pkg/snapshot")},
 	}},
 	{"tiers", []pack{

@@ -21,7 +21,7 @@ type row struct {
 	Entry string `col:"entry,key"`  // ULID
 	Line  int32  `col:"line,key"`   // the number of the line from 0
 	Text  string `col:"text,null"`  // JSON, without the line ending
-	Whole string `col:"whole,null"` // the entry, if it is not NDJSON
+	Whole string `col:"whole,null"` // the entry in base64, if it is not NDJSON
 	// CRC32C is the checksum of the entry. It is set in the entry's first row.
 	CRC32C int64 `col:"crc32c,null"`
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
-	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/staleness"
 )
 
@@ -153,20 +152,13 @@ func afterKey(asset *plan.Asset, text string) (string, error) {
 	if err != nil {
 		_, p, err = ids.ParseTaskKey(asset.Key.String() + "[" + text + "]")
 	}
-	if err != nil || !hasDimensions(p, asset.Partitions) {
+	if err == nil {
+		_, err = asset.Partitions.Parse(p.Key())
+	}
+	if err != nil {
 		return "", usagef("--after %s is no partition of %s: write the partition or the partition_key of the last listed partition", text, asset.Key)
 	}
 	return p.Key(), nil
-}
-
-// hasDimensions reports whether a partition has a value for each dimension of a space, and no others.
-func hasDimensions(p ids.Partition, s *space.Space) bool {
-	for i := range s.Dimensions {
-		if _, ok := p[s.Dimensions[i].Name]; !ok {
-			return false
-		}
-	}
-	return len(p) == len(s.Dimensions)
 }
 
 // addStatuses sets which partitions are fresh, stale or failed. For a page, it reads only the rows of the page's

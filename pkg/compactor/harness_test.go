@@ -95,8 +95,8 @@ func (w *world) faults(hook faultblob.Hook) {
 	w.hook = hook
 }
 
-// counts returns a counter of the operations from now on for which the function counted returns true. Operations may
-// run in parallel.
+// counts returns a counter. From now on, it counts each operation for which counted returns true. Operations may run in
+// parallel.
 func (w *world) counts(counted func(op faultblob.Op, key string) bool) *atomic.Int64 {
 	var n atomic.Int64
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {

@@ -72,8 +72,8 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case !slices.Contains(openPatterns, pattern):
 		w.Header().Set("WWW-Authenticate", "Bearer")
-		deny(w, http.StatusUnauthorized, "send the token of owner.json in the state folder as `Authorization: Bearer TOKEN`; "+
-			"only the user who started this server can read it. `servo ui` prints an address that logs a browser in")
+		deny(w, http.StatusUnauthorized, "send `Authorization: Bearer TOKEN` with the token from the file owner.json in the state folder; "+
+			"only the user who started this server can read this file. `servo ui` prints an address that logs a browser in")
 		return
 	}
 	a.mux.ServeHTTP(w, r)

@@ -77,8 +77,8 @@ func (l *loader) breakReaders() {
 	}
 }
 
-// breakAssets marks as broken the assets in the files that files and more list. It removes the dependencies of broken
-// assets, so that the remaining graph has no cycle.
+// breakAssets marks an asset as broken if its file is in the map files or in the list more. It removes the dependencies
+// of broken assets, so that the remaining graph has no cycle.
 func (p *Project) breakAssets(files map[string]bool, more []string) {
 	for _, file := range more {
 		files[file] = true

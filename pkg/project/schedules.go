@@ -152,7 +152,8 @@ func boundShape(about, example string) shape {
 	return shape{Type: "string", Description: about, Examples: []any{example}}
 }
 
-// noted returns a field that also records its position, because [schedule.compile] may report a problem there.
+// noted returns a field that also records its position, so that [schedule.compile] can report a problem at this
+// position.
 func noted(name string, about shape, read func(f yamlFile, n *yaml.Node, s *schedule)) field[schedule] {
 	return other(name, about, func(f yamlFile, n *yaml.Node, s *schedule) {
 		s.fields[name] = n

@@ -45,7 +45,7 @@ var sourceFields = table[Project]{
 		Examples:    []any{[]any{"../reference", "/srv/landing"}},
 	}, func(f yamlFile, n *yaml.Node, p *Project) { f.sourcePaths(n, p) }),
 	other("extensions", extensionFields.shape(shape{
-		Description: "The data that extensions of DuckDB reach. An asset lists the extensions that its query uses in `uses`.",
+		Description: "The data that extensions of DuckDB reach. The setting `uses` of an asset lists the extensions that its query needs.",
 		Examples:    []any{map[string]any{"sqlite": map[string]any{"attach": map[string]any{"crm": "reference/crm.sqlite"}}}},
 	}), func(f yamlFile, n *yaml.Node, p *Project) {
 		to := &external{declared: map[string]bool{}}

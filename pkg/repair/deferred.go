@@ -39,7 +39,7 @@ type deferred struct {
 	groups      map[string][]fold.Group // waiting triggers, by run
 	order       []string                // the runs in groups, in the order of arrival
 	rivals      map[string][]string     // the runs in groups, by run key
-	seen        map[string]bool         // runs with events that were read before their triggers
+	seen        map[string]bool         // runs of which an event was read before the trigger
 	plans       map[string]string       // hashes of executed plans, by run of a request
 	cancels     map[string]*cancel      // waiting cancels, by run
 	cancelOrder []string                // the runs in cancels, in the order of arrival

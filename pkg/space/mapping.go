@@ -260,7 +260,7 @@ func (m *Mapping) Unmatched() (value, dimension string) {
 // rank returns the rank of a time dimension: the longer its periods, the greater the rank.
 func rank(d *Dimension) int { return slices.Index(Kinds(), d.Kind) }
 
-// nests returns an error unless each period of the dimension fine lies within one period of the dimension coarse.
+// nests returns an error unless each period of fine lies within one period of coarse.
 func nests(fine, coarse *Dimension) error {
 	switch {
 	case !fine.IsTime() || !coarse.IsTime():

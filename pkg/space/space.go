@@ -378,8 +378,8 @@ func (c Calendar) count(d *Dimension) (int, error) {
 }
 
 // Describe formats partition keys as a text with ranges of periods: "2025-01-01..2025-01-05", or with several
-// dimensions "date=2025-01-01..2025-01-05;region=eu". Periods that are neighbours in the list all become a range.
-// Both lists must be in the order of time.
+// dimensions "date=2025-01-01..2025-01-05;region=eu". Keys become a range if they are consecutive in the
+// parameter all, too. The parameters all and keys must be in the order of time.
 func (s *Space) Describe(all, keys []string) string {
 	if s == nil {
 		return some(keys)

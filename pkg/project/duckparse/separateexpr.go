@@ -36,7 +36,7 @@ func (s *separation) filters(f *frame, conditions []any) (found []filter, rest [
 			found = append(found, filter{value, id, condition, true})
 		case bound != 0:
 			s.report(condition, "compare it with getvariable('"+s.dimension.Name+"_start') and getvariable('"+s.dimension.Name+"_end')",
-				"the condition compares with only one end of the span of the batch")
+				"the query compares this expression with only one end of the span of the batch")
 		default:
 			e, ok := s.keyFilter(condition)
 			if !ok {

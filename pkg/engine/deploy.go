@@ -85,10 +85,10 @@ func (e *ReleaseConflictError) Error() string {
 		e.Release, ReleaseConflict, found, expected)
 }
 
-// Deploy makes a release the current one. If it is already the current one and r.Accept is empty, Deploy returns the
-// current deployment and changes nothing. If the current release is not the one that the request expects, the error
-// is a [*ReleaseConflictError]. If Deploy returns both another error and a deployment with an ID, the ledger may
-// contain the deployment, which then becomes current later.
+// Deploy makes a release the current one. If the release is the current one already, or if another process deploys it at
+// the same time, and r.Accept is empty, Deploy returns the current deployment and changes nothing. If the current
+// release is not the one that the request expects, the error is a [*ReleaseConflictError]. If Deploy returns both
+// another error and a deployment with an ID, the ledger may contain the deployment, which then becomes current later.
 func (e *Engine) Deploy(ctx context.Context, r DeployRequest) (Deployment, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (e *Engine) Deploy(ctx context.Context, r DeployRequest) (Deployment, error
 	switch {
 	case err != nil:
 		return Deployment{}, err
-	case current.ID != "" && current.Release == r.Release && len(r.Accept) == 0:
+	case r.isMade(current):
 		return current, nil
 	case !r.Force && current.Release != r.Expects:
 		return Deployment{}, &ReleaseConflictError{Release: r.Release, Expects: r.Expects, Current: current}
@@ -117,10 +117,19 @@ func (e *Engine) Deploy(ctx context.Context, r DeployRequest) (Deployment, error
 	if row := snap.State.Deployments.Get(p.DeployID); row != nil {
 		return deploymentOf(row)
 	}
-	if current, err = currentDeployment(snap.State); err != nil {
+	current, err = currentDeployment(snap.State)
+	switch {
+	case err != nil:
 		return Deployment{}, err
+	case r.isMade(current):
+		return current, nil // another process has deployed the same release in the meantime
 	}
 	return Deployment{}, &ReleaseConflictError{Release: r.Release, Expects: r.Expects, Current: current}
+}
+
+// isMade reports whether the current deployment is what the request asks for.
+func (r *DeployRequest) isMade(current Deployment) bool {
+	return current.ID != "" && current.Release == r.Release && len(r.Accept) == 0
 }
 
 // accepted returns, for each new code in accept, all other codes that count as this code: the previous code, and the

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/internal/faultblob"
@@ -93,4 +94,25 @@ func TestRacingDeploymentsConflict(t *testing.T) {
 	all.Wait()
 	require.Equal(t, 1, made)
 	require.Equal(t, 2, conflicts)
+}
+
+// TestRacingDeploymentsOfOneReleaseSucceed deploys a release several times at once, as servo deploy and servo dev do
+// after a change of the project's files.
+func TestRacingDeploymentsOfOneReleaseSucceed(t *testing.T) {
+	w := newFixture(t, false)
+	sha := compiled(t, "SELECT 1").SHA
+	var all sync.WaitGroup
+	var made [4]engine.Deployment
+	for i := range made {
+		all.Go(func() {
+			var err error
+			made[i], err = w.Deploy(t.Context(), engine.DeployRequest{Release: sha, Kind: event.DeployRelease})
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
+	for _, d := range made {
+		require.Equal(t, made[0], d, "one of them has deployed the release")
+	}
+	require.Equal(t, sha, made[0].Release)
 }

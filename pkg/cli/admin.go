@@ -29,9 +29,9 @@ func (a *app) adminCommand() *cobra.Command {
 		Args:  a.noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	admin.AddCommand(documented(a.verifyCommand()), documented(a.rebuildCommand()), documented(a.skipCommand()), documented(a.compactCommand()),
-		a.sweepCommand(), a.manifestCommand(), a.ledgerCommand(), a.sqlCommand(), documented(a.gcCommand()), documented(a.mergeCommand()),
-		a.pinCommand(), documented(a.duCommand()))
+	admin.AddCommand(a.verifyCommand(), a.rebuildCommand(), a.skipCommand(), a.compactCommand(),
+		a.sweepCommand(), a.manifestCommand(), a.ledgerCommand(), a.sqlCommand(), a.gcCommand(), a.mergeCommand(),
+		a.pinCommand(), a.duCommand())
 	return admin
 }
 
@@ -61,9 +61,10 @@ func (a *app) repairConfig(parts *embedded.Workspace) repair.Config {
 
 func (a *app) verifyCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "verify",
-		Short: "Replay the ledger and compare it with the state; check every state file and output",
-		Args:  takes(),
+		Use:         "verify",
+		Annotations: writesDocument,
+		Short:       "Replay the ledger and compare it with the state; check every state file and output",
+		Args:        takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Workspace) error {
 				report, err := repair.Verify(cmd.Context(), a.repairConfig(parts))
@@ -132,9 +133,10 @@ func verifyText(r repair.Report) string {
 func (a *app) rebuildCommand() *cobra.Command {
 	var bare, forget bool
 	cmd := &cobra.Command{
-		Use:   "rebuild",
-		Short: "Rebuild the state from the ledger beside the live state, then switch to it",
-		Args:  takes(),
+		Use:         "rebuild",
+		Annotations: writesDocument,
+		Short:       "Rebuild the state from the ledger beside the live state, then switch to it",
+		Args:        takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Workspace) error {
 				cfg := a.repairConfig(parts)
@@ -177,9 +179,10 @@ func rebuildText(r repair.Result) string {
 
 func (a *app) compactCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "compact",
-		Short: "List the ledger and fold all entries that are not folded yet",
-		Args:  takes(),
+		Use:         "compact",
+		Annotations: writesDocument,
+		Short:       "List the ledger and fold all entries that are not folded yet",
+		Args:        takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				result, err := s.CatchUp(ctx)
@@ -237,9 +240,10 @@ func (a *app) withSession(ctx context.Context, f func(context.Context, *session)
 
 func (a *app) manifestCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "manifest [REVISION|TIME]",
-		Short: "Show the manifest of a revision: its watermarks and files (default: the newest)",
-		Args:  takes("[REVISION|TIME]"),
+		Use:         "manifest [REVISION|TIME]",
+		Annotations: writesRows,
+		Short:       "Show the manifest of a revision: its watermarks and files (default: the newest)",
+		Args:        takes("[REVISION|TIME]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Workspace) error {
 				m, err := revision(cmd.Context(), parts, optional(args))

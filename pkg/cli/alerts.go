@@ -20,8 +20,9 @@ func (a *app) alertsCommand() *cobra.Command {
 	var messages, rules bool
 	count := 50
 	cmd := &cobra.Command{
-		Use:   "alerts",
-		Short: "List the open alerts, the rules, or the messages",
+		Use:         "alerts",
+		Annotations: writesRows,
+		Short:       "List the open alerts, the rules, or the messages",
 		Long: "List the open alerts. With --messages, list the newest messages to channels instead; with\n" +
 			"--rules, list the rules of the deployed release.",
 		Args: takes(),

@@ -70,10 +70,11 @@ func (a *app) listed(ctx context.Context, f *assetFlags, args []string) (p *proj
 func (a *app) assetsCommand() *cobra.Command {
 	var f assetFlags
 	cmd := &cobra.Command{
-		Use:     "assets [SELECTION…]",
-		Short:   "List the assets and their materializations",
-		Example: "  servo assets clean/daily\n  servo assets '+report/climate' --exclude tag:raw",
-		Args:    takes("[SELECTION…]"),
+		Use:         "assets [SELECTION…]",
+		Annotations: writesRows,
+		Short:       "List the assets and their materializations",
+		Example:     "  servo assets clean/daily\n  servo assets '+report/climate' --exclude tag:raw",
+		Args:        takes("[SELECTION…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, chosen, err := a.listed(cmd.Context(), &f, args)
 			if err != nil {
@@ -107,7 +108,7 @@ func (a *app) assetsCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd, "list")
-	cmd.AddCommand(documented(a.forgetCommand()))
+	cmd.AddCommand(a.forgetCommand())
 	return cmd
 }
 

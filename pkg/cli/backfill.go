@@ -33,9 +33,10 @@ func (a *app) backfillCommand() *cobra.Command {
 
 func (a *app) listBackfillsCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List backfills, newest first",
-		Args:  takes(),
+		Use:         "list",
+		Annotations: writesRows,
+		Short:       "List backfills, newest first",
+		Args:        takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.read(cmd.Context(), func(v published) error {
 				found, err := a.calls(v).ListBackfills(cmd.Context(), &servov1.ListBackfillsRequest{})
@@ -77,9 +78,10 @@ func backfillColumns() []column[engine.Backfill] {
 
 func (a *app) showBackfillCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "show [ID]",
-		Short: "Show the progress of a backfill: the newest one, or the one whose id is or ends with ID",
-		Args:  takes("[ID]"),
+		Use:         "show [ID]",
+		Annotations: writesDocument,
+		Short:       "Show the progress of a backfill: the newest one, or the one whose id is or ends with ID",
+		Args:        takes("[ID]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.read(cmd.Context(), func(v published) error {
 				found, err := a.calls(v).GetBackfill(cmd.Context(), &servov1.GetBackfillRequest{

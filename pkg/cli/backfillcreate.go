@@ -42,8 +42,9 @@ type createBackfillFlags struct {
 func (a *app) createBackfillCommand() *cobra.Command {
 	var f createBackfillFlags
 	cmd := &cobra.Command{
-		Use:   "create [SELECTION…]",
-		Short: "Materialize many partitions in chunks: plan them, ask for confirmation, and start the first chunks",
+		Use:         "create [SELECTION…]",
+		Annotations: writesRows,
+		Short:       "Materialize many partitions in chunks: plan them, ask for confirmation, and start the first chunks",
 		Long: "Materialize many partitions in chunks. A chunk is one run. Partitions that depend on each other are in one\n" +
 			"chunk, or in chunks that run one after the other. The process that owns the state folder executes the chunks\n" +
 			"(`servo dev`); if there is none, this process does, until the backfill has ended.",

@@ -16,8 +16,9 @@ import (
 func (a *app) checkCommand() *cobra.Command {
 	f := runFlags{wait: true}
 	cmd := &cobra.Command{
-		Use:   "check [SELECTION…]",
-		Short: "Run the checks of assets on their current outputs, and materialize nothing",
+		Use:         "check [SELECTION…]",
+		Annotations: writesRows,
+		Short:       "Run the checks of assets on their current outputs, and materialize nothing",
 		Long: "Run the checks of assets on the outputs that readers see. Nothing is computed or published, and no output\n" +
 			"changes. Assets without checks and partitions without an output are left out. Without -p, all partitions\n" +
 			"are checked. The exit code is 1 if a critical check fails.",

@@ -43,10 +43,11 @@ func (a *app) checksCommand() *cobra.Command {
 	var f assetFlags
 	var rows, runID string
 	cmd := &cobra.Command{
-		Use:     "checks [SELECTION…]",
-		Short:   "List the checks of assets and their results, or show the failing rows of a check",
-		Example: "  servo checks clean/daily\n  servo checks 'clean/daily[date=2025-01-15]' --rows unique_city",
-		Args:    takes("[SELECTION…]"),
+		Use:         "checks [SELECTION…]",
+		Annotations: writesRows,
+		Short:       "List the checks of assets and their results, or show the failing rows of a check",
+		Example:     "  servo checks clean/daily\n  servo checks 'clean/daily[date=2025-01-15]' --rows unique_city",
+		Args:        takes("[SELECTION…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case rows != "" && len(args) != 1:

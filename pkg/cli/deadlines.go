@@ -16,8 +16,9 @@ import (
 
 func (a *app) deadlinesCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "deadlines",
-		Short: "List the deadlines of assets, and show which are late or at risk",
+		Use:         "deadlines",
+		Annotations: writesRows,
+		Short:       "List the deadlines of assets, and show which are late or at risk",
 		Long: "List the deadlines, freshness and SLAs of the deployed release. A deadline is at risk if the missing work would\n" +
 			"take longer than the time that is left. The estimate is the 95th percentile of earlier tasks.",
 		Args: takes(),

@@ -358,9 +358,10 @@ func findRelease(all []engine.Deployment, name string) (found string, err error)
 func (a *app) deploymentsCommand() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "deployments",
-		Short: "List the deployments, newest first",
-		Args:  takes(),
+		Use:         "deployments",
+		Annotations: writesRows,
+		Short:       "List the deployments, newest first",
+		Args:        takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 {
 				return usagef("--limit is %d; must be 1 or more", limit)

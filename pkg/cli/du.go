@@ -56,8 +56,9 @@ var partNames = []struct{ folder, name string }{
 
 func (a *app) duCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "du",
-		Short: "Show what uses space: outputs, ledger, manifests, logs and others",
+		Use:         "du",
+		Annotations: writesDocument,
+		Short:       "Show what uses space: outputs, ledger, manifests, logs and others",
 		Long: "Show the number and the size of files of each part of the state folder or the bucket. Sizes are sums of\n" +
 			"file sizes; a disk allocates whole blocks. `servo admin gc --dry-run` shows what can be deleted.",
 		Args: takes(),

@@ -16,9 +16,10 @@ func (a *app) envCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(&cobra.Command{
-		Use:   "list",
-		Short: "List the environments of servo.yaml, and where each has its state",
-		Args:  takes(),
+		Use:         "list",
+		Annotations: writesRows,
+		Short:       "List the environments of servo.yaml, and where each has its state",
+		Args:        takes(),
 		RunE: func(*cobra.Command, []string) error {
 			p, err := a.settings()
 			if err != nil {

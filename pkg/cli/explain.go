@@ -22,8 +22,9 @@ import (
 
 func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "explain [RUN] TASK",
-		Short: "Show why a partition is stale, or why a task is in its state",
+		Use:         "explain [RUN] TASK",
+		Annotations: writesDocument,
+		Short:       "Show why a partition is stale, or why a task is in its state",
 		Long: "Show why a partition of an asset is missing, fresh or stale. If the partition's newest task did not\n" +
 			"succeed, or its run has not ended, show the task instead: its events, dependencies, limits and timers. To always see\n" +
 			"the task, name RUN, or only a part of the task's key. The name of a schedule shows the schedule.",

@@ -67,9 +67,10 @@ type extensionRow struct {
 
 func (a *app) listExtensionsCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List the files of extensions in the project's folder of extensions",
-		Args:  takes(),
+		Use:         "list",
+		Annotations: writesRows,
+		Short:       "List the files of extensions in the project's folder of extensions",
+		Args:        takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withExtensions(cmd.Context(), func(e *worker.Extensions) error {
 				rows, err := extensionRows(e)

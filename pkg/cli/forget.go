@@ -28,8 +28,9 @@ type forgetFlags struct {
 func (a *app) forgetCommand() *cobra.Command {
 	var f forgetFlags
 	cmd := &cobra.Command{
-		Use:   "forget ASSET…",
-		Short: "Forget assets that have left the project, and let their outputs be deleted",
+		Use:         "forget ASSET…",
+		Annotations: writesDocument,
+		Short:       "Forget assets that have left the project, and let their outputs be deleted",
 		Long: "Hide all outputs of assets that the project and the deployed release no longer declare. Readers do not find\n" +
 			"them from now on. Files are deleted later: `servo admin gc` collects them when `defaults.keep.for` of\n" +
 			"servo.yaml has passed, unless a pinned revision shows them. Runs, their tasks and their plans stay in\n" +

@@ -24,8 +24,9 @@ import (
 func (a *app) gcCommand() *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
-		Use:   "gc [ASSET…]",
-		Short: "Delete outputs and logs that are no longer needed",
+		Use:         "gc [ASSET…]",
+		Annotations: writesDocument,
+		Short:       "Delete outputs and logs that are no longer needed",
 		Long: "Delete superseded versions of partitions, outputs that never became visible, files of executions that\n" +
 			"failed or lost, old logs, and scratch folders of workers that died. Visible versions of partitions, and outputs\n" +
 			"that live runs read or write, are never deleted.\n\n" +

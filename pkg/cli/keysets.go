@@ -30,8 +30,9 @@ type keyFlags struct {
 func (a *app) addKeysCommand() *cobra.Command {
 	var f keyFlags
 	cmd := &cobra.Command{
-		Use:   "add SET [KEY…]",
-		Short: "Add keys to a key set",
+		Use:         "add SET [KEY…]",
+		Annotations: writesDocument,
+		Short:       "Add keys to a key set",
 		Long: "Add keys to a key set. Keys that the set has already are ignored. The partitions of a key that was\n" +
 			"removed before are back with their outputs.",
 		Example: "  servo partitions add tenants acme globex\n  servo partitions add tenants --file tenants.txt",
@@ -46,8 +47,9 @@ func (a *app) addKeysCommand() *cobra.Command {
 func (a *app) removeKeysCommand() *cobra.Command {
 	f := keyFlags{remove: true}
 	cmd := &cobra.Command{
-		Use:   "remove SET [KEY…]",
-		Short: "Remove keys from a key set",
+		Use:         "remove SET [KEY…]",
+		Annotations: writesDocument,
+		Short:       "Remove keys from a key set",
 		Long: "Remove keys from a key set. Keys that the set lacks are ignored. The outputs of their partitions stay,\n" +
 			"but are not expected, selected or read any more.",
 		Example: "  servo partitions remove tenants globex",
@@ -176,10 +178,11 @@ var keyColumns = []column[string]{{Name: "key", Value: func(key string) any { re
 
 func (a *app) keySetsCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "sets [SET]",
-		Short:   "List the key sets, or the keys of one",
-		Example: "  servo partitions sets\n  servo partitions sets tenants",
-		Args:    takes("[SET]"),
+		Use:         "sets [SET]",
+		Annotations: writesRows,
+		Short:       "List the key sets, or the keys of one",
+		Example:     "  servo partitions sets\n  servo partitions sets tenants",
+		Args:        takes("[SET]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := a.usableProject(cmd.Context(), func([]plan.Asset) ([]ids.AssetKey, error) { return nil, nil })
 			if err != nil {

@@ -18,8 +18,9 @@ import (
 func (a *app) ledgerCommand() *cobra.Command {
 	var f engine.Filter
 	cmd := &cobra.Command{
-		Use:   "ledger",
-		Short: "Print the events of the ledger and the outcome of folding them",
+		Use:         "ledger",
+		Annotations: writesRows,
+		Short:       "Print the events of the ledger and the outcome of folding them",
 		Long: "Print events in the order of their entries. In a table, each event has one line with its outcome;\n" +
 			"with -o json, each is printed as stored in the ledger, one per line.",
 		Args: takes(),

@@ -23,8 +23,9 @@ import (
 
 func (a *app) limitsCommand() *cobra.Command {
 	limits := &cobra.Command{
-		Use:   "limits",
-		Short: "List the limits on concurrent tasks; set, remove or apply them",
+		Use:         "limits",
+		Annotations: writesRows,
+		Short:       "List the limits on concurrent tasks; set, remove or apply them",
 		Long: "List how many tasks may run at once in the workspace, and in each pool with a limit.\n\n" +
 			"The project whose folder contains the state folder applies the limits of its servo.yaml with every\n" +
 			"`servo run` and `servo dev`. Other checkouts, and projects whose state is in a bucket, change limits\n" +

@@ -23,8 +23,9 @@ type markFlags struct {
 func (a *app) markCommand() *cobra.Command {
 	var f markFlags
 	cmd := &cobra.Command{
-		Use:   "mark ASSET",
-		Short: "Mark outputs as stale, fresh or missing",
+		Use:         "mark ASSET",
+		Annotations: writesDocument,
+		Short:       "Mark outputs as stale, fresh or missing",
 		Long: "Mark the outputs of partitions as stale (a run with --stale materializes them again), as fresh (they are\n" +
 			"up to date with everything that exists now), or as missing (no reader finds them any more). A mark ends when\n" +
 			"the partition is materialized again. The outputs do not change.",

@@ -34,8 +34,9 @@ type mergedAsset struct {
 
 func (a *app) mergeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "merge [ASSET…]",
-		Short: "Copy small outputs to merged files, which make reading many partitions faster",
+		Use:         "merge [ASSET…]",
+		Annotations: writesDocument,
+		Short:       "Copy small outputs to merged files, which make reading many partitions faster",
 		Long: "Copy the small outputs of at least 64 neighbouring partitions to merged files. Queries of runs then\n" +
 			"read a merged file instead of many small ones, and get the same rows. Workers do the same after a query that\n" +
 			"has read many small files, if these are at least 10 minutes old.\n\n" +

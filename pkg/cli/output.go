@@ -9,7 +9,7 @@ import (
 // column is a column of a list whose rows have the type R.
 type column[R any] = render.Column[R]
 
-// list writes rows in the requested format.
+// list writes rows in the requested format. The command must be annotated with [writesRows].
 func list[R any](a *app, columns []column[R], rows []R) error {
 	return a.render(render.List(a.format, columns, rows))
 }
@@ -20,8 +20,8 @@ func (a *app) render(result render.Result) error {
 	return render.Write(a.Stdout, result, render.Options{Format: a.format, Width: width})
 }
 
-// document writes one value as text, JSON or YAML. A command that changes something before it calls document must be
-// marked with [documented], so that it rejects -o csv before the change.
+// document writes one value as text, JSON or YAML. The command must be annotated with [writesDocument], so that it
+// rejects -o csv before it changes anything, or with [writesRows] if it has other results that are rows.
 func (a *app) document(value any, text func() string) error {
 	switch a.format {
 	case render.Table:
@@ -37,21 +37,28 @@ func (a *app) document(value any, text func() string) error {
 // errNotTable is the error of a command whose result has no rows for -o csv.
 var errNotTable = usagef("this result is not a table: choose -o table, json or yaml")
 
-// documentAnnotation is set on commands whose result is one value.
-const documentAnnotation = "servo/document"
+// formatsAnnotation is set on commands that write a result. Its value says in which formats.
+const formatsAnnotation = "servo/formats"
 
-// documented marks a command whose result is one value. Such a command rejects -o csv before it does anything.
-func documented(cmd *cobra.Command) *cobra.Command {
-	cmd.Annotations = map[string]string{documentAnnotation: ""}
-	return cmd
-}
+// These are the annotations of commands that write a result.
+var (
+	writesRows     = map[string]string{formatsAnnotation: "rows"}     // in all formats
+	writesDocument = map[string]string{formatsAnnotation: "document"} // in all formats except csv
+)
 
-// checkFormat returns an error if a command cannot write its result in the requested format.
+// checkFormat returns an error if a command cannot write its result in the requested format. A command without
+// annotations writes at most text for people, so it accepts only the default format.
 func (a *app) checkFormat(cmd *cobra.Command) error {
-	if _, ok := cmd.Annotations[documentAnnotation]; ok && a.format == render.CSV {
-		return errNotTable
+	switch formats := cmd.Annotations[formatsAnnotation]; {
+	case a.format == render.Table, formats == writesRows[formatsAnnotation]:
+		return nil
+	case formats == writesDocument[formatsAnnotation]:
+		if a.format == render.CSV {
+			return errNotTable
+		}
+		return nil
 	}
-	return nil
+	return usagef("`%s` writes no result as %s: remove -o %s", cmd.CommandPath(), a.format, a.format)
 }
 
 // cells returns the value of a cell that contains a list of texts.

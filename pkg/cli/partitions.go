@@ -60,10 +60,11 @@ var partitionColumns = []column[partitionRow]{
 func (a *app) partitionsCommand() *cobra.Command {
 	var f partitionFlags
 	cmd := &cobra.Command{
-		Use:     "partitions ASSET",
-		Short:   "Show which partitions of an asset are fresh, stale, missing and failed; change key sets",
-		Example: "  servo partitions clean/daily\n  servo partitions clean/daily --list -o csv\n  servo partitions clean/daily --limit 1000",
-		Args:    takes("ASSET"),
+		Use:         "partitions ASSET",
+		Annotations: writesRows,
+		Short:       "Show which partitions of an asset are fresh, stale, missing and failed; change key sets",
+		Example:     "  servo partitions clean/daily\n  servo partitions clean/daily --list -o csv\n  servo partitions clean/daily --limit 1000",
+		Args:        takes("ASSET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := a.definedProject(cmd.Context(), func(assets []plan.Asset) ([]ids.AssetKey, error) {
 				asset, err := assetNamed(assets, args[0])
@@ -90,7 +91,7 @@ func (a *app) partitionsCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.list, "list", false, "list the partitions one by one")
 	cmd.Flags().StringVar(&f.after, "after", "", "list the partitions after `KEY`, the partition or partition_key of the last listed partition")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "list at most `N` partitions; 0: all")
-	cmd.AddCommand(documented(a.addKeysCommand()), documented(a.removeKeysCommand()), a.keySetsCommand(), documented(a.markCommand()))
+	cmd.AddCommand(a.addKeysCommand(), a.removeKeysCommand(), a.keySetsCommand(), a.markCommand())
 	return cmd
 }
 

@@ -26,8 +26,9 @@ func (a *app) pinCommand() *cobra.Command {
 	var keep, reason string
 	var release bool
 	cmd := &cobra.Command{
-		Use:   "pin [REVISION]",
-		Short: "Keep a revision with its outputs, or list the pinned revisions",
+		Use:         "pin [REVISION]",
+		Annotations: writesDocument,
+		Short:       "Keep a revision with its outputs, or list the pinned revisions",
 		Long: "Keep a revision, with every output that it shows, for a while: `servo query --as-of` and `servo export\n" +
 			"--as-of` then read it, whatever `keep` says. At most 10 revisions can be pinned at once. Outputs that the\n" +
 			"collector has already deleted are not restored; the command counts them. Without REVISION, list the pins.",

@@ -60,8 +60,9 @@ func (a *app) planCommand() *cobra.Command {
 	var against string
 	var check bool
 	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "Show what a deployment of the project would change",
+		Use:         "plan",
+		Annotations: writesDocument,
+		Short:       "Show what a deployment of the project would change",
 		Long: "Compile the project, compare it with the current release, and print the differences. Nothing changes.\n" +
 			"A breaking change may change the data of an asset. A non-breaking change only adds columns. A policy change\n" +
 			"concerns retries, limits, descriptions and the like, and makes nothing stale.",
@@ -336,10 +337,11 @@ func (c plannedChange) details() []string {
 
 func (a *app) diffCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "diff RELEASE RELEASE",
-		Short:   "Show the differences between two deployed releases",
-		Example: "  servo diff 3f9ac1 current",
-		Args:    takes("RELEASE", "RELEASE"),
+		Use:         "diff RELEASE RELEASE",
+		Annotations: writesRows,
+		Short:       "Show the differences between two deployed releases",
+		Example:     "  servo diff 3f9ac1 current",
+		Args:        takes("RELEASE", "RELEASE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.read(cmd.Context(), func(v published) error {
 				all, err := engine.ListDeployments(cmd.Context(), v.Snapshot, 0)

@@ -27,9 +27,10 @@ func (a *app) quarantineCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		&cobra.Command{
-			Use:   "list",
-			Short: "List the outputs in quarantine",
-			Args:  takes(),
+			Use:         "list",
+			Annotations: writesRows,
+			Short:       "List the outputs in quarantine",
+			Args:        takes(),
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return a.read(cmd.Context(), func(v published) error {
 					found, err := a.calls(v).ListQuarantined(cmd.Context(), &servov1.ListQuarantinedRequest{})
@@ -41,10 +42,11 @@ func (a *app) quarantineCommand() *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use:     "show ASSET[PARTITION]",
-			Short:   "Show why an output is in quarantine, and how to look at its rows",
-			Example: "  servo quarantine show 'clean/daily[date=2025-03-30]'",
-			Args:    takes("ASSET[PARTITION]"),
+			Use:         "show ASSET[PARTITION]",
+			Annotations: writesDocument,
+			Short:       "Show why an output is in quarantine, and how to look at its rows",
+			Example:     "  servo quarantine show 'clean/daily[date=2025-03-30]'",
+			Args:        takes("ASSET[PARTITION]"),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return a.read(cmd.Context(), func(v published) error {
 					c, err := engine.FindCandidate(v.State, args[0])

@@ -34,8 +34,9 @@ const checkedFile = "checked"
 func (a *app) queryCommand() *cobra.Command {
 	var asOf string
 	cmd := &cobra.Command{
-		Use:   "query [SQL]",
-		Short: "Query the state and the assets in SQL (DuckDB); without SQL, open a shell",
+		Use:         "query [SQL]",
+		Annotations: writesRows,
+		Short:       "Query the state and the assets in SQL (DuckDB); without SQL, open a shell",
 		Long: "Run SQL over one revision of the state. There is a view for each table of the state\n" +
 			"(runs, tasks, attempts, dep_satisfaction, partition_status, ledger_entries, …) and one for each asset\n" +
 			"that has data: namespace.name. You can query while other servo processes work.",

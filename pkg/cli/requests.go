@@ -106,8 +106,9 @@ func (a *app) requestRun(ctx context.Context, f runFlags, args []string, r *engi
 func (a *app) requestsCommand() *cobra.Command {
 	var ended bool
 	cmd := &cobra.Command{
-		Use:   "requests",
-		Short: "List the runs that are requested and have not started",
+		Use:         "requests",
+		Annotations: writesRows,
+		Short:       "List the runs that are requested and have not started",
 		Long: "List the requested runs that have not started, each with the reason. `servo run --at` and schedules\n" +
 			"request runs. Cancel a request with `servo cancel REQUEST`.",
 		Args: takes(),

@@ -39,8 +39,9 @@ type runFlags struct {
 func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run [SELECTION…]",
-		Short: "Materialize assets: plan a run, execute it, and wait until it ends",
+		Use:         "run [SELECTION…]",
+		Annotations: writesRows,
+		Short:       "Materialize assets: plan a run, execute it, and wait until it ends",
 		Long: "Materialize assets. If a servo process owns the state folder (`servo dev`, or another `servo run`),\n" +
 			"that process executes the run and this one follows it; otherwise this process executes it. The\n" +
 			"executing process stays until all its runs have ended, including runs that other processes handed to it.\n" +
@@ -359,8 +360,9 @@ var errNothingLeft = errors.New("every run has ended")
 func (a *app) retryCommand() *cobra.Command {
 	var failed bool
 	cmd := &cobra.Command{
-		Use:   "retry [RUN]",
-		Short: "Retry the failed tasks of a finished run, as a new run",
+		Use:         "retry [RUN]",
+		Annotations: writesRows,
+		Short:       "Retry the failed tasks of a finished run, as a new run",
 		Long: "Retry the tasks of a finished run that did not succeed, with the commands and SQL of that run.\n" +
 			"If you have since fixed a file, use `servo run ASSET` instead: it picks up the new code.",
 		Args: takes("[RUN]"),

@@ -22,9 +22,10 @@ import (
 func (a *app) runsCommand() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "runs",
-		Short: "List the runs, newest first",
-		Args:  takes(),
+		Use:         "runs",
+		Annotations: writesRows,
+		Short:       "List the runs, newest first",
+		Args:        takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 {
 				return usagef("--limit is %d; must be 1 or more", limit)
@@ -99,9 +100,10 @@ func (a *app) tasksCommand() *cobra.Command {
 	var only []string
 	var all bool
 	cmd := &cobra.Command{
-		Use:   "tasks [RUN]",
-		Short: "List the tasks of a run",
-		Args:  takes("[RUN]"),
+		Use:         "tasks [RUN]",
+		Annotations: writesRows,
+		Short:       "List the tasks of a run",
+		Args:        takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.namesStates(cmd) {
 				only = append(only, strings.Split(a.state, ",")...)

@@ -41,8 +41,9 @@ type nextFlags struct {
 func (a *app) nextTicksCommand() *cobra.Command {
 	f := nextFlags{}
 	cmd := &cobra.Command{
-		Use:   "next [SCHEDULE]",
-		Short: "Print the next ticks of a schedule, or of a cron expression",
+		Use:         "next [SCHEDULE]",
+		Annotations: writesRows,
+		Short:       "Print the next ticks of a schedule, or of a cron expression",
 		Long: "Print the next ticks of a schedule of the project's files, or of a cron expression, which needs no project.\n\n" +
 			"--explain also prints how local times that clocks skip or repeat are handled.",
 		Example: "  servo schedule next nightly --explain\n" +

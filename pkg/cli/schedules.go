@@ -19,9 +19,10 @@ import (
 
 func (a *app) schedulesCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "schedules",
-		Short: "List the schedules of the deployed release, with their next ticks",
-		Args:  takes(),
+		Use:         "schedules",
+		Annotations: writesRows,
+		Short:       "List the schedules of the deployed release, with their next ticks",
+		Args:        takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.read(cmd.Context(), func(v published) error {
 				found, err := a.calls(v).ListSchedules(cmd.Context(), &servov1.ListSchedulesRequest{})
@@ -95,9 +96,10 @@ func orText(text, fallback string) string {
 
 func (a *app) showScheduleCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "show SCHEDULE",
-		Short: "Show what a schedule runs, its policies, and its state",
-		Args:  takes("SCHEDULE"),
+		Use:         "show SCHEDULE",
+		Annotations: writesDocument,
+		Short:       "Show what a schedule runs, its policies, and its state",
+		Args:        takes("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.read(cmd.Context(), func(v published) error {
 				found, err := a.calls(v).GetSchedule(cmd.Context(), &servov1.GetScheduleRequest{Schedule: args[0]})
@@ -174,9 +176,10 @@ func after(prefix, text string) string {
 func (a *app) ticksCommand() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "ticks SCHEDULE",
-		Short: "List the ticks of a schedule with their outcomes, newest first",
-		Args:  takes("SCHEDULE"),
+		Use:         "ticks SCHEDULE",
+		Annotations: writesRows,
+		Short:       "List the ticks of a schedule with their outcomes, newest first",
+		Args:        takes("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 1 || limit > maxTicks {
 				return usagef("--limit is %d; must be 1 to %d", limit, maxTicks)
@@ -263,10 +266,11 @@ func (a *app) resumeScheduleCommand() *cobra.Command {
 func (a *app) triggerScheduleCommand() *cobra.Command {
 	var overlap string
 	cmd := &cobra.Command{
-		Use:   "trigger SCHEDULE",
-		Short: "Let a schedule tick now",
-		Long:  "Let a schedule tick now. The overlap policy of the schedule applies, unless --overlap names another one.",
-		Args:  takes("SCHEDULE"),
+		Use:         "trigger SCHEDULE",
+		Annotations: writesRows,
+		Short:       "Let a schedule tick now",
+		Long:        "Let a schedule tick now. The overlap policy of the schedule applies, unless --overlap names another one.",
+		Args:        takes("SCHEDULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if overlap != "" && !isOverlap(overlap) {
 				return usagef("--overlap %q: choose from %s", overlap, strings.Join(event.Overlaps(), ", "))

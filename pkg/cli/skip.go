@@ -19,8 +19,9 @@ import (
 func (a *app) skipCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
-		Use:   "skip ENTRY",
-		Short: "Skip a ledger entry that cannot be read",
+		Use:         "skip ENTRY",
+		Annotations: writesDocument,
+		Short:       "Skip a ledger entry that cannot be read",
 		Long: "Record the decision to skip a ledger entry that cannot be read, or whose plan cannot be read.\n" +
 			"The events of the entry are lost, and timers no longer wait for it. The decision is permanent:\n" +
 			"it is stored beside the entry.",

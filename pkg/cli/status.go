@@ -54,8 +54,9 @@ type runStatus struct {
 
 func (a *app) statusCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "status [RUN]",
-		Short: "Show the progress of a run, what it waits for, and its failures (default: the latest run)",
+		Use:         "status [RUN]",
+		Annotations: writesDocument,
+		Short:       "Show the progress of a run, what it waits for, and its failures (default: the latest run)",
 		Long: "Show the progress of a run, what it waits for, and its failures. Without RUN, show the latest run, and\n" +
 			"everything that needs attention: failed and late assets, outputs in quarantine, paused schedules and backfills.",
 		Args: takes("[RUN]"),

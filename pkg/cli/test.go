@@ -30,8 +30,9 @@ type testFlags struct {
 func (a *app) testCommand() *cobra.Command {
 	var f testFlags
 	cmd := &cobra.Command{
-		Use:   "test [SELECTION…]",
-		Short: "Execute the unit tests of queries",
+		Use:         "test [SELECTION…]",
+		Annotations: writesRows,
+		Short:       "Execute the unit tests of queries",
 		Long: "Execute the unit tests in the YAML files below " + project.TestsDir + "/. A test declares the rows that the query of an asset\n" +
 			"reads, and the rows that it must return. Tests use no state, so they need no run and leave nothing behind.\n" +
 			"The exit code is 1 if a test fails.",

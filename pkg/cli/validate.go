@@ -17,9 +17,10 @@ import (
 
 func (a *app) validateCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "validate",
-		Short: "Check the project and report every problem",
-		Args:  takes(),
+		Use:         "validate",
+		Annotations: writesRows,
+		Short:       "Check the project and report every problem",
+		Args:        takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := a.projectDir()
 			if err != nil {

@@ -27,9 +27,10 @@ type versions struct {
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the versions of servo and of its main libraries",
-		Args:  takes(),
+		Use:         "version",
+		Annotations: writesDocument,
+		Short:       "Print the versions of servo and of its main libraries",
+		Args:        takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v, err := readVersions(cmd.Context())
 			if err != nil {

@@ -20,7 +20,7 @@ func (a *attempt) checkVisible(ctx context.Context, t *work) error {
 	}
 	began := a.now()
 	_, err = phase(ctx, a, "check", func(ctx context.Context) (any, error) { return nil, a.checkOutput(ctx, t, inputs) })
-	a.metrics["execute_ms"] = a.now().Sub(began).Milliseconds()
+	a.usage.metrics["execute_ms"] = a.now().Sub(began).Milliseconds()
 	a.output.close()
 	a.showLog()
 	a.waitForLog(ctx, a.saveLog(err))

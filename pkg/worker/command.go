@@ -117,7 +117,7 @@ func (a *attempt) inputDir(asset ids.AssetKey) string {
 
 // layOutInputs creates the folders of the inputs, unless they exist.
 func (a *attempt) layOutInputs(ctx context.Context, t *work, inputs []input) error {
-	if a.laidOut {
+	if a.staged.laidOut {
 		return nil
 	}
 	for i := range inputs {
@@ -125,7 +125,7 @@ func (a *attempt) layOutInputs(ctx context.Context, t *work, inputs []input) err
 			return err
 		}
 	}
-	a.laidOut = true
+	a.staged.laidOut = true
 	return nil
 }
 

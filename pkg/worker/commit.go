@@ -78,7 +78,7 @@ func (a *attempt) commit(ctx context.Context, key string, made []outputFile) (*c
 		a.discard(ctx, m)
 		return nil, err
 	}
-	a.metrics["upload_ms"] = a.now().Sub(began).Milliseconds()
+	a.usage.metrics["upload_ms"] = a.now().Sub(began).Milliseconds()
 	if cause := context.Cause(ctx); cause != nil {
 		a.discard(ctx, m)
 		return nil, cause
@@ -143,7 +143,7 @@ func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *c
 		case err == nil, errors.Is(err, blob.ErrExists) && begun && a.stored(ctx, uri+from.name, size, sum):
 			to.Size, to.CRC32C = size, sum
 			if local, ok := a.w.cfg.Store.(blob.Local); ok {
-				a.w.files.Remember(filecheck.File{Path: local.Path(uri + from.name), Size: size, CRC32C: sum})
+				a.w.caches.files.Remember(filecheck.File{Path: local.Path(uri + from.name), Size: size, CRC32C: sum})
 			}
 			return nil
 		case errors.Is(err, blob.ErrInvalid):
@@ -205,7 +205,7 @@ func (a *attempt) mark(ctx context.Context, key string, m *contract.CommitMarker
 	for try := 1; ; try++ {
 		_, err := a.w.cfg.Store.Create(ctx, key, data)
 		if err == nil {
-			a.w.markers.put(key, m, int64(2*len(data)))
+			a.w.caches.markers.put(key, m, int64(2*len(data)))
 			return m, nil
 		}
 		if errors.Is(err, blob.ErrInvalid) {

@@ -130,7 +130,7 @@ func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]
 		}
 	}
 	if err := a.w.cfg.Executor(ctx, e); err != nil {
-		a.unmerged = nil
+		a.staged.unmerged = nil
 		if known, ok := errors.AsType[*failure](err); ok {
 			return nil, known
 		}
@@ -171,7 +171,7 @@ func (a *attempt) executeWork(ctx context.Context, t *work, inputs []input) ([]o
 	if len(t.Files) == 0 || t.root == "" || t.unpacked {
 		return execute(ctx, t, inputs)
 	}
-	code := a.w.codeTexts.Watch(t.root, t.Files)
+	code := a.w.caches.codeTexts.Watch(t.root, t.Files)
 	made, err := execute(ctx, t, inputs)
 	if a.codeChanged = code.Changed(); a.codeChanged {
 		a.log.WarnContext(ctx, "files of the code have changed since the run was planned; the output counts as stale", "task", a.env.TaskKey)

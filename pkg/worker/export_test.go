@@ -7,4 +7,4 @@ func (w *Worker) SetMachine(cores int, memory int64) {
 }
 
 // Rest waits until the worker has nothing to do: no task runs, and no files are merged.
-func (w *Worker) Rest() { w.running.Wait() }
+func (w *Worker) Rest() { w.life.running.Wait() }

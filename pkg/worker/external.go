@@ -132,12 +132,12 @@ func missingExtension(e *plan.External, version, platform string) string {
 // builtinFunctions returns the functions of DuckDB without extensions. Listing them takes 40 ms of CPU time, and the
 // list never changes, so the worker caches it.
 func (w *Worker) builtinFunctions(ctx context.Context, d *database) (map[string]bool, error) {
-	if known := w.builtin.Load(); known != nil {
+	if known := w.caches.builtin.Load(); known != nil {
 		return *known, nil
 	}
 	names, err := d.functions(ctx)
 	if err == nil {
-		w.builtin.Store(&names)
+		w.caches.builtin.Store(&names)
 	}
 	return names, err
 }

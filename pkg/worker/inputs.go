@@ -259,7 +259,7 @@ func outputOf(m *contract.CommitMarker, item *plan.Input) *contract.CommitMarker
 
 // marker returns a commit marker, from the cache if possible.
 func (w *Worker) marker(ctx context.Context, key string) (*contract.CommitMarker, error) {
-	if m, ok := w.markers.get(key); ok {
+	if m, ok := w.caches.markers.get(key); ok {
 		return m, nil
 	}
 	data, err := w.get(ctx, key, contract.MaxCommitMarkerBytes)
@@ -273,7 +273,7 @@ func (w *Worker) marker(ctx context.Context, key string) (*contract.CommitMarker
 	if err != nil {
 		return nil, permanent(CodeInvalidMarker, "read commit marker %s: %w", key, err)
 	}
-	w.markers.put(key, m, int64(2*len(data)))
+	w.caches.markers.put(key, m, int64(2*len(data)))
 	return m, nil
 }
 
@@ -307,8 +307,8 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 					group.Go(func() error { return a.check(ctx, p.paths[k], key, file) })
 					continue
 				}
-				p.paths[k] = filepath.Join(dir, strconv.Itoa(a.fetched)+filepath.Ext(file.Name))
-				a.fetched++
+				p.paths[k] = filepath.Join(dir, strconv.Itoa(a.staged.fetched)+filepath.Ext(file.Name))
+				a.staged.fetched++
 				group.Go(func() error { return a.download(ctx, p.paths[k], key, file) })
 			}
 		}
@@ -318,7 +318,7 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 
 // check compares an input file in a local store with its commit marker.
 func (a *attempt) check(ctx context.Context, path, key string, want contract.CommitMarkerFile) error {
-	err := a.w.files.Check(ctx, filecheck.File{Path: path, Size: want.Size, CRC32C: want.CRC32C})
+	err := a.w.caches.files.Check(ctx, filecheck.File{Path: path, Size: want.Size, CRC32C: want.CRC32C})
 	var bad *filecheck.DamagedError
 	var kind *filecheck.KindError
 	switch {

@@ -50,11 +50,11 @@ type logParts struct {
 // storeParts starts to store the log in parts if the store is local. It is called when the task's secrets are known
 // and can be masked.
 func (a *attempt) storeParts() {
-	if _, local := a.w.cfg.Store.(blob.Local); !local || a.parts != nil {
+	if _, local := a.w.cfg.Store.(blob.Local); !local || a.output.parts != nil {
 		return
 	}
-	a.parts = a.newParts()
-	a.parts.stop = background(a.job.life, a.parts.run)
+	a.output.parts = a.newParts()
+	a.output.parts.stop = background(a.job.life, a.output.parts.run)
 }
 
 func (a *attempt) newParts() *logParts {

@@ -25,8 +25,8 @@ func newParts(t *testing.T, mask *secret.Mask) (*logParts, *memblob.Store) {
 	t.Helper()
 	store := memblob.New(memblob.Options{})
 	a := &attempt{
-		w: &Worker{cfg: Config{Store: store}}, env: &contract.Envelope{RunID: "r", TaskKey: "a/b", Attempt: 1, AttemptID: "i"},
-		nonce: "n1", job: &job{life: t.Context()}, log: slog.New(slog.DiscardHandler),
+		identity: identity{env: &contract.Envelope{RunID: "r", TaskKey: "a/b", Attempt: 1, AttemptID: "i"}, nonce: "n1"},
+		w:        &Worker{cfg: Config{Store: store}}, job: &job{life: t.Context()}, log: slog.New(slog.DiscardHandler),
 	}
 	a.mask = mask
 	return a.newParts(), store

@@ -14,17 +14,17 @@ const profiling = `SET enable_profiling = 'no_output'; SET custom_profiling_sett
 // measure records the time, CPU time and memory of the execution of a task. The report of the end contains these
 // metrics, even if the task has failed.
 func (a *attempt) measure(took time.Duration) {
-	a.metrics["execute_ms"] = took.Milliseconds()
-	if a.measured {
-		a.metrics["cpu_ms"] = (a.cpu + time.Millisecond - 1).Milliseconds()
+	a.usage.metrics["execute_ms"] = took.Milliseconds()
+	if a.usage.measured {
+		a.usage.metrics["cpu_ms"] = (a.usage.cpu + time.Millisecond - 1).Milliseconds()
 	}
-	if a.reserved != nil {
-		a.metrics["allocated_mib_ms"] = (a.reserved.bytes >> 20) * max(took.Milliseconds(), 1)
+	if a.claim.memory != nil {
+		a.usage.metrics["allocated_mib_ms"] = (a.claim.memory.bytes >> 20) * max(took.Milliseconds(), 1)
 	}
 }
 
 // used adds CPU time to the sum for the task.
-func (a *attempt) used(cpu time.Duration) { a.cpu, a.measured = a.cpu+cpu, true }
+func (a *attempt) used(cpu time.Duration) { a.usage.cpu, a.usage.measured = a.usage.cpu+cpu, true }
 
 // cpuOf returns the CPU time of a program that has exited and of the processes that it waited for.
 func cpuOf(s *os.ProcessState) time.Duration {

@@ -425,7 +425,7 @@ func (a *attempt) noteUnmerged(in *input, columns []space.Column, set *mergedSet
 	read := in.candidates(func(m *contract.CommitMarker) bool { return m.CommittedAt.Time().Before(before) })
 	usable := set.only(func(f *merged.File) bool { return hasKeys(f, columns) })
 	if len(a.w.cfg.Merging.Limits.Groups(read, usable.files)) > 0 {
-		a.unmerged = append(a.unmerged, merging{in.asset, columns, in.parts})
+		a.staged.unmerged = append(a.staged.unmerged, merging{in.asset, columns, in.parts})
 	}
 }
 
@@ -433,7 +433,7 @@ func (a *attempt) noteUnmerged(in *input, columns []space.Column, set *mergedSet
 // nothing waits for it, and its errors do not affect the task.
 func (a *attempt) mergeInputs() {
 	w := a.w
-	if len(a.unmerged) == 0 {
+	if len(a.staged.unmerged) == 0 {
 		return
 	}
 	select {
@@ -442,11 +442,11 @@ func (a *attempt) mergeInputs() {
 		return // a later task that reads these files merges them
 	}
 	defer func() { <-w.slots }()
-	ctx, cancel := context.WithCancel(w.ctx)
+	ctx, cancel := context.WithCancel(w.life.ctx)
 	defer cancel()
 	stop := background(ctx, func(ctx context.Context) {
 		select {
-		case <-w.drain:
+		case <-w.life.drain:
 			if w.cfg.Clock.Sleep(ctx, mergeGrace) == nil {
 				cancel()
 			}
@@ -463,7 +463,7 @@ func (a *attempt) mergeInputs() {
 		return
 	}
 	defer func() { w.memory.release(r, w.cfg.Clock.Now()) }()
-	for _, g := range a.unmerged {
+	for _, g := range a.staged.unmerged {
 		if release := w.startMerge(g.asset.String()); release != nil {
 			err := a.mergeOne(ctx, g, limit)
 			release(err)
@@ -480,7 +480,7 @@ func (a *attempt) mergeOne(ctx context.Context, in merging, limit string) error 
 		return err
 	}
 	m := Merger{
-		Store: a.w.cfg.Store, NewID: a.w.cfg.Merging.NewID, Dir: dir, MemoryLimit: limit, Checked: a.w.files,
+		Store: a.w.cfg.Store, NewID: a.w.cfg.Merging.NewID, Dir: dir, MemoryLimit: limit, Checked: a.w.caches.files,
 		Before: a.w.cfg.Clock.Now().Add(-a.w.cfg.Merging.Age), Most: mergeMost,
 		Limits: a.w.cfg.Merging.Limits, Write: a.w.cfg.Merging.Write,
 	}

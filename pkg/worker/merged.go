@@ -99,7 +99,7 @@ var errOtherRows = errors.New("the columns of the files differ")
 
 func (m *mergedReader) open(ctx context.Context) error {
 	prefix := merged.Prefix(m.a.domain, m.in.asset)
-	set, err := loadMerged(ctx, m.a.w.cfg.Store, prefix, m.read, m.a.w.merged)
+	set, err := loadMerged(ctx, m.a.w.cfg.Store, prefix, m.read, m.a.w.caches.merged)
 	if err != nil {
 		return err
 	}
@@ -197,13 +197,13 @@ func (m *mergedReader) fetch(ctx context.Context, prefix, id string, f *merged.F
 	if err != nil {
 		return "", err
 	}
-	path, key := filepath.Join(folder, strconv.Itoa(m.a.fetched)+".parquet"), merged.DataKey(prefix, id)
-	m.a.fetched++
+	path, key := filepath.Join(folder, strconv.Itoa(m.a.staged.fetched)+".parquet"), merged.DataKey(prefix, id)
+	m.a.staged.fetched++
 	if local, ok := m.a.w.cfg.Store.(blob.Local); ok {
 		if err := os.Link(local.Path(key), path); err != nil {
 			return "", fmt.Errorf("link a merged file: %w", err)
 		}
-		if err := m.a.w.files.Check(ctx, filecheck.File{Path: path, Size: f.Size, CRC32C: f.CRC32C}); err != nil {
+		if err := m.a.w.caches.files.Check(ctx, filecheck.File{Path: path, Size: f.Size, CRC32C: f.CRC32C}); err != nil {
 			return "", fmt.Errorf("check a merged file: %w", err)
 		}
 		return path, nil

@@ -56,12 +56,12 @@ func (a *attempt) task(ctx context.Context) (*work, error) {
 // loadPlan returns the attempt's plan. Concurrent callers share one read.
 func (w *Worker) loadPlan(ctx context.Context, a *attempt) (*loadedPlan, error) {
 	ref := a.env.PlanRef
-	if p, ok := w.plans.get(ref); ok {
+	if p, ok := w.caches.plans.get(ref); ok {
 		return p, nil
 	}
 	// The read uses the context of the worker, because the context of the caller that begins the read may end before the
 	// other callers have the plan.
-	result := w.loading.DoChan(ref, func() (any, error) { return w.readPlan(w.ctx, a) })
+	result := w.caches.loading.DoChan(ref, func() (any, error) { return w.readPlan(w.life.ctx, a) })
 	select {
 	case got := <-result:
 		p, _ := got.Val.(*loadedPlan)
@@ -96,7 +96,7 @@ func (w *Worker) readPlan(ctx context.Context, a *attempt) (*loadedPlan, error) 
 		p.at[decoded.Tasks[i].TaskKey] = i
 	}
 	w.learnSecrets(p.Plan)
-	w.plans.put(ref, p, int64(3*len(data))+int64(64*len(p.at)))
+	w.caches.plans.put(ref, p, int64(3*len(data))+int64(64*len(p.at)))
 	return p, nil
 }
 

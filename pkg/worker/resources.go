@@ -57,7 +57,7 @@ func (m machine) threads(running int) int { return max(1, m.cores/max(1, running
 // memoryLimit returns the memory limit of a query of the attempt in DuckDB's syntax, the setting that determines this
 // limit, and how to raise it.
 func (a *attempt) memoryLimit() (limit, from, advice string) {
-	if r := a.resources; r != nil && r.MemoryBytes > 0 {
+	if r := a.claim.resources; r != nil && r.MemoryBytes > 0 {
 		return strconv.FormatInt(r.MemoryBytes, 10) + "B", "resources.memory of " + a.env.AssetKey, "raise it"
 	}
 	advice = "set resources.memory of " + a.env.AssetKey + ", or raise workers.memory_limit or lower workers.concurrency in servo.yaml"
@@ -80,7 +80,7 @@ func (w *Worker) share() (limit, from string) {
 func (a *attempt) reserve(ctx context.Context) error {
 	// Ignore an error: the attempt loads the plan again later, and then reports the error.
 	if p, err := a.w.loadPlan(ctx, a); err == nil {
-		a.resources = p.Assets[a.env.AssetKey].Resources
+		a.claim.resources = p.Assets[a.env.AssetKey].Resources
 	}
 	if a.exceeded() != nil {
 		return nil //nolint:nilerr // the attempt itself returns this error before it needs memory
@@ -90,17 +90,17 @@ func (a *attempt) reserve(ctx context.Context) error {
 	if !known {
 		bytes = a.w.machine.memoryShare(a.w.cfg.MaxConcurrent)
 	}
-	r := &reservation{bytes: bytes, declared: a.resources != nil && a.resources.MemoryBytes > 0}
+	r := &reservation{bytes: bytes, declared: a.claim.resources != nil && a.claim.resources.MemoryBytes > 0}
 	if err := a.w.memory.reserve(ctx, r, a.w.cfg.Clock.Now); err != nil {
 		return err
 	}
-	a.reserved = r
+	a.claim.memory = r
 	return nil
 }
 
 // exceeded returns an error if the asset declares more memory than this machine has.
 func (a *attempt) exceeded() error {
-	if r := a.resources; r != nil && r.MemoryBytes > a.w.machine.memory {
+	if r := a.claim.resources; r != nil && r.MemoryBytes > a.w.machine.memory {
 		return permanent(CodeResourcesExceeded, "%s needs %s of memory, but the worker has only %s: lower resources.memory, or use a queue with larger workers",
 			a.env.AssetKey, megabytes(r.MemoryBytes), megabytes(a.w.machine.memory))
 	}
@@ -140,7 +140,7 @@ func (a *attempt) advice() []string {
 
 // threads returns the number of threads for a query that the attempt starts now.
 func (a *attempt) threads() int {
-	if r := a.resources; r != nil && r.Threads > 0 {
+	if r := a.claim.resources; r != nil && r.Threads > 0 {
 		return r.Threads
 	}
 	threads := a.w.threadsNow()

@@ -27,14 +27,14 @@ func TestAdviceIsTheShareOfAQuery(t *testing.T) {
 	w := &Worker{machine: machine{memory: 8 << 30, cores: 4}, cfg: Config{MaxConcurrent: 8}, slots: make(chan struct{}, 8)}
 	w.slots <- struct{}{}
 	w.slots <- struct{}{}
-	require.Equal(t, []string{"SERVO_THREADS=2", "SERVO_MEMORY_BYTES=536870912"}, (&attempt{w: w, env: &contract.Envelope{}}).advice())
+	require.Equal(t, []string{"SERVO_THREADS=2", "SERVO_MEMORY_BYTES=536870912"}, (&attempt{w: w, identity: identity{env: &contract.Envelope{}}}).advice())
 	for limit, bytes := range map[string]string{"512MB": "512000000", "2 GiB": "2147483648", "7B": "7", "80%": "", "999999999999999999TB": ""} {
 		w.cfg.DuckDB = DuckDB{MemoryLimit: limit, Threads: 3}
 		want := []string{"SERVO_THREADS=3"}
 		if bytes != "" {
 			want = append(want, "SERVO_MEMORY_BYTES="+bytes)
 		}
-		require.Equal(t, want, (&attempt{w: w, env: &contract.Envelope{}}).advice(), limit)
+		require.Equal(t, want, (&attempt{w: w, identity: identity{env: &contract.Envelope{}}}).advice(), limit)
 	}
 }
 
@@ -42,7 +42,7 @@ func TestThreadsHaveEnoughMemory(t *testing.T) {
 	t.Parallel()
 	for perCore, want := range map[int64]int{8 << 30: 32, 2 << 30: 8, 512 << 20: 2, 64 << 20: 1} {
 		w := &Worker{machine: machine{memory: 32 * perCore, cores: 32}, cfg: Config{MaxConcurrent: 64}, slots: make(chan struct{}, 64)}
-		a := &attempt{w: w, env: &contract.Envelope{}}
+		a := &attempt{w: w, identity: identity{env: &contract.Envelope{}}}
 		w.slots <- struct{}{}
 		require.Equal(t, want, a.threads(), "an idle worker with %d MiB for each core", perCore>>20)
 		w.cfg.DuckDB.Threads = 20

@@ -20,7 +20,7 @@ func (w *Worker) Handler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusOK) })
 	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
 		select {
-		case <-w.drain:
+		case <-w.life.drain:
 			rw.WriteHeader(http.StatusServiceUnavailable)
 		default:
 			rw.WriteHeader(http.StatusOK)
@@ -130,11 +130,11 @@ func (w *Worker) join(delivery context.Context, env *contract.Envelope) *job {
 	if w.closing || len(w.jobs) >= maxJobs {
 		return nil
 	}
-	life := jobContext{w.ctx, context.WithoutCancel(delivery)}
+	life := jobContext{w.life.ctx, context.WithoutCancel(delivery)}
 	ctx, stop := context.WithCancelCause(life)
 	j := &job{life: life, stop: stop, long: make(chan struct{}), live: make(chan struct{}), done: make(chan struct{})}
 	w.jobs[env.AttemptID] = j
-	w.running.Go(func() {
+	w.life.running.Go(func() {
 		defer stop(nil)
 		w.take(ctx, j, env)
 	})
@@ -165,7 +165,7 @@ func (w *Worker) take(ctx context.Context, j *job, env *contract.Envelope) {
 	}
 	a := newAttempt(w, j, env)
 	if err := a.reserve(ctx); err != nil {
-		a.freeSlot()
+		a.claim.free()
 		w.finish(j, env, answer{status: http.StatusInternalServerError}) // the same answer as when there is no slot
 		return
 	}

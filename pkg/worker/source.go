@@ -23,15 +23,15 @@ func (a *attempt) unpackSource(ctx context.Context, t *work) error {
 		return permanent(CodePlanUnreadable, "plan %s names the source archive %.100q, which is not a hash", a.env.PlanRef, sha)
 	}
 	ref := release.SourceRef(a.domain, sha)
-	dir, done, err := a.w.sources.Get(ctx, sha, func(ctx context.Context) ([]byte, error) {
+	dir, done, err := a.w.caches.sources.Get(ctx, sha, func(ctx context.Context) ([]byte, error) {
 		return a.w.get(ctx, ref, source.MaxArchiveBytes)
 	})
 	switch {
 	case err == nil:
 		t.root, t.unpacked = dir, true
 		if t.SQL == "" || slices.ContainsFunc(t.Checks, func(c quality.Check) bool { return len(c.Command) > 0 }) {
-			a.w.sources.Suspect(sha) // from now until it ends, the program may change the files
-			a.cleanups = append(a.cleanups, func() { a.w.sources.Suspect(sha) })
+			a.w.caches.sources.Suspect(sha) // from now until it ends, the program may change the files
+			a.cleanups = append(a.cleanups, func() { a.w.caches.sources.Suspect(sha) })
 		}
 		a.cleanups = append(a.cleanups, done)
 		return nil

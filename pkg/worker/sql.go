@@ -81,7 +81,7 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) ([]ou
 		made, _, err = a.executeOnce(ctx, t, inputs, nil)
 	}
 	if err != nil {
-		a.unmerged = nil
+		a.staged.unmerged = nil
 	}
 	return made, err
 }

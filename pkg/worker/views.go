@@ -54,8 +54,8 @@ func (a *attempt) inputView(ctx context.Context, d *database, t *work, in *input
 			return "", nil, a.explainMemory(a.brokenInput(ctx, []input{*in}, sqlFailure(err)))
 		}
 	}
-	a.views++ // PRE checks, the query and POST checks need separate folders
-	folder, err := a.folder(filepath.Join("partitions", strconv.Itoa(a.views)))
+	a.staged.views++ // PRE checks, the query and POST checks need separate folders
+	folder, err := a.folder(filepath.Join("partitions", strconv.Itoa(a.staged.views)))
 	if err != nil {
 		return "", nil, err
 	}

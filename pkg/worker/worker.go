@@ -128,28 +128,8 @@ type Worker struct {
 	slots    chan struct{}
 	machine  machine
 	memory   memory
-
-	plans   *cache[*loadedPlan]
-	markers *cache[*contract.CommitMarker]
-	// sources are the unpacked archives of projects.
-	sources *source.Cache
-	// codeTexts caches the texts of files that are part of the code, for project folders that are not unpacked
-	// archives.
-	codeTexts source.Texts
-	// merged are the descriptions of merged files, by key.
-	merged  *cache[*merged.File]
-	files   *filecheck.Cache // local input files whose checksums were verified
-	loading singleflight.Group
-
-	// builtin are the functions of DuckDB without extensions. Nil: the worker has not listed them yet.
-	builtin atomic.Pointer[map[string]bool]
-
-	// ctx ends when Close stops waiting for tasks.
-	ctx  context.Context //nolint:containedctx // the context of the server, which outlives each request
-	kill context.CancelFunc
-
-	drain   chan struct{} // closed when the worker stops accepting tasks
-	running sync.WaitGroup
+	caches   caches
+	life     lifetime
 
 	mu      sync.Mutex
 	closing bool
@@ -159,6 +139,30 @@ type Worker struct {
 	// mergeAfter contains the zero time for each asset whose outputs this process is merging, and the time of the next
 	// try for each asset whose last merge failed.
 	mergeAfter map[string]time.Time
+}
+
+// caches hold what a worker keeps for later tasks. It can read or compute all of it again.
+type caches struct {
+	plans   *cache[*loadedPlan]
+	loading singleflight.Group // of plans
+	markers *cache[*contract.CommitMarker]
+	merged  *cache[*merged.File] // the descriptions of merged files, by key
+	sources *source.Cache        // the unpacked archives of projects
+	// codeTexts caches the texts of files that are part of the code, for project folders that are not unpacked
+	// archives.
+	codeTexts source.Texts
+	files     *filecheck.Cache // local input files whose checksums were verified
+	// builtin are the functions of DuckDB without extensions. Nil: the worker has not listed them yet.
+	builtin atomic.Pointer[map[string]bool]
+}
+
+// lifetime ends the work of a worker.
+type lifetime struct {
+	// ctx ends when Close stops waiting for tasks.
+	ctx     context.Context //nolint:containedctx // the context of the server, which outlives each request
+	kill    context.CancelFunc
+	drain   chan struct{} // closed when the worker stops accepting tasks
+	running sync.WaitGroup
 }
 
 // Open creates a worker and its scratch folder, and removes the scratch folders of dead workers.
@@ -182,9 +186,13 @@ func Open(cfg Config) (*Worker, error) {
 	return &Worker{
 		cfg: cfg, scratch: dir, executing: record, starter: newStarter(), slots: make(chan struct{}, cfg.MaxConcurrent),
 		machine: machine, memory: memory{capacity: machine.memory},
-		plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.CommitMarker](markerBudget), merged: newCache[*merged.File](mergedBudget), files: filecheck.New(),
-		sources: source.NewCache(filepath.Join(cfg.ScratchDir, "source"), cfg.Clock.Now),
-		ctx:     ctx, kill: kill, drain: make(chan struct{}), jobs: map[string]*job{}, secretVars: map[string]bool{}, mergeAfter: map[string]time.Time{},
+		caches: caches{
+			plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.CommitMarker](markerBudget),
+			merged: newCache[*merged.File](mergedBudget), files: filecheck.New(),
+			sources: source.NewCache(filepath.Join(cfg.ScratchDir, "source"), cfg.Clock.Now),
+		},
+		life: lifetime{ctx: ctx, kill: kill, drain: make(chan struct{})},
+		jobs: map[string]*job{}, secretVars: map[string]bool{}, mergeAfter: map[string]time.Time{},
 	}, nil
 }
 
@@ -237,7 +245,7 @@ func (w *Worker) Close(ctx context.Context) error {
 	first := !w.closing
 	w.closing = true
 	if first {
-		close(w.drain)
+		close(w.life.drain)
 		for _, j := range w.jobs {
 			j.stop(errInterrupted)
 		}
@@ -246,7 +254,7 @@ func (w *Worker) Close(ctx context.Context) error {
 
 	done := make(chan struct{})
 	go func() {
-		w.running.Wait()
+		w.life.running.Wait()
 		close(done)
 	}()
 	var err error
@@ -255,7 +263,7 @@ func (w *Worker) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		err = fmt.Errorf("close worker: tasks were still running: %w", ctx.Err())
 	}
-	w.kill()
+	w.life.kill()
 	<-done
 	if !first {
 		return err

@@ -176,4 +176,4 @@ type Login struct {
 func (b *browsers) loginURL(address string) string { return address + "/login?code=" + b.newCode() }
 
 // LoginURL returns an address that logs in one browser, once.
-func (s *Stack) LoginURL() string { return s.browsers.loginURL(s.URL) }
+func (s *Stack) LoginURL() string { return s.front.browsers.loginURL(s.URL) }

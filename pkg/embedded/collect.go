@@ -90,8 +90,8 @@ func (s *Stack) collect(ctx context.Context, within time.Duration) (all bool) {
 	if s.opts.Keep == nil {
 		return true
 	}
-	s.collecting.Lock()
-	defer s.collecting.Unlock()
+	s.collection.mu.Lock()
+	defer s.collection.mu.Unlock()
 	last := s.lastCollected()
 	now := s.opts.Clock.Now()
 	if last.wait(now) > 0 {
@@ -125,14 +125,6 @@ func (s *Stack) collect(ctx context.Context, within time.Duration) (all bool) {
 	return last.Next == ""
 }
 
-// collectLater requests a pass and returns immediately.
-func (s *Stack) collectLater() {
-	select {
-	case s.published <- struct{}{}:
-	default:
-	}
-}
-
 // collectAll runs passes while the stack serves. A pass follows a publish, so an idle stack runs
 // none.
 func (s *Stack) collectAll(ctx context.Context) error {
@@ -144,7 +136,7 @@ func (s *Stack) collectAll(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.published:
+		case <-s.collection.due:
 		}
 		wait := max(least, s.lastCollected().wait(s.opts.Clock.Now()))
 		for all := false; !all; wait = collectEvery / passesPerEvery {

@@ -110,8 +110,8 @@ type Stack struct {
 	opts      Options
 	workspace *Workspace
 	lock      *lock
-	token     string // see [requireToken]
-	browsers  *browsers
+	front     front
+
 	compactor *compactor.Compactor
 	appender  *ledger.Appender
 	dispatch  *dispatcher.Dispatcher
@@ -120,20 +120,39 @@ type Stack struct {
 	queue     *localqueue.Queue
 	client    *http.Client // the queue's
 	worker    *worker.Worker
-	listener  net.Listener
-	server    *http.Server
 
 	group *errgroup.Group
 	stop  context.CancelFunc
 
 	appending, folding trouble
 
-	collecting sync.Mutex    // locked while a pass of the collector runs
-	published  chan struct{} // capacity 1; full if a revision was published since the last pass
+	collection   passes // of the collector; due if a revision was published since the last pass
+	publication  passes // of the publisher; due if outputs may have changed since the last pass began
+	publishError string // the error of the last pass of the publisher, or ""
+}
 
-	publishing   sync.Mutex    // locked while a pass of the publisher runs
-	unpublished  chan struct{} // capacity 1; full if outputs may have changed since the last pass began
-	publishError string        // the error of the last pass, or ""
+// front is what HTTP clients reach.
+type front struct {
+	listener net.Listener
+	server   *http.Server
+	token    string // see [requireToken]
+	browsers *browsers
+}
+
+// passes coordinates the passes of repeated work: at most one pass runs at a time.
+type passes struct {
+	mu  sync.Mutex    // locked while a pass runs
+	due chan struct{} // capacity 1; full if another pass is due
+}
+
+func newPasses() passes { return passes{due: make(chan struct{}, 1)} }
+
+// later requests a pass and returns immediately.
+func (p *passes) later() {
+	select {
+	case p.due <- struct{}{}:
+	default:
+	}
 }
 
 // Start locks the state folder, brings its state up to date, fills the queue with pending work and
@@ -155,7 +174,7 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{opts: opts, lock: owned, token: newToken(), published: make(chan struct{}, 1), unpublished: make(chan struct{}, 1)}
+	s := &Stack{opts: opts, lock: owned, front: front{token: newToken()}, collection: newPasses(), publication: newPasses()}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -184,7 +203,7 @@ func (s *Stack) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.listener, s.URL, err = listen(ctx, s.opts.Listen); err != nil {
+	if s.front.listener, s.URL, err = listen(ctx, s.opts.Listen); err != nil {
 		return err
 	}
 	p := s.workspace
@@ -198,9 +217,9 @@ func (s *Stack) build(ctx context.Context) error {
 			s.dispatch.React(published)
 			s.automator.React(published.Snapshot.State)
 			s.notifier.React(published.Snapshot.State)
-			s.collectLater()
+			s.collection.later()
 			if visible(published) {
-				s.publishLater()
+				s.publication.later()
 			}
 		},
 		OnFailure:  s.folding.note,
@@ -291,11 +310,11 @@ func (s *Stack) buildServer(keys contract.Keyring) {
 		s.opts.Routes(mux, s.Engine, s.worker)
 	}
 	if s.opts.Page != nil {
-		s.browsers = newBrowsers(keys, p.Clock.Now)
-		s.browsers.registerPage(mux, s.opts.Page, s.opts.Domain, s.URL)
+		s.front.browsers = newBrowsers(keys, p.Clock.Now)
+		s.front.browsers.registerPage(mux, s.opts.Page, s.opts.Domain, s.URL)
 	}
 	handleUnknown(mux)
-	s.server = newServer(mux, s.token, s.browsers)
+	s.front.server = newServer(mux, s.front.token, s.front.browsers)
 }
 
 // newServer returns a server that rejects requests with neither the token nor the cookie of a browser session: see
@@ -312,7 +331,7 @@ func newServer(mux *http.ServeMux, token string, sessions *browsers) *http.Serve
 
 // owner returns the record that other processes read about this process.
 func (s *Stack) owner() Owner {
-	return Owner{PID: os.Getpid(), URL: s.URL, Domain: s.opts.Domain.String(), Token: s.token}
+	return Owner{PID: os.Getpid(), URL: s.URL, Domain: s.opts.Domain.String(), Token: s.front.token}
 }
 
 const (
@@ -338,16 +357,16 @@ func (s *Stack) run(ctx context.Context) context.Context {
 	s.group.Go(func() error { return s.freeMemory(ctx) })
 	s.group.Go(func() error { return s.collectAll(ctx) })
 	s.group.Go(func() error { return s.publishAll(ctx) })
-	s.server.BaseContext = func(net.Listener) context.Context { return ctx }
+	s.front.server.BaseContext = func(net.Listener) context.Context { return ctx }
 	s.group.Go(func() error {
-		if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.front.server.Serve(s.front.listener); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve on %s: %w", s.URL, err)
 		}
 		return nil
 	})
 	s.group.Go(func() error {
 		<-ctx.Done()
-		return s.server.Close()
+		return s.front.server.Close()
 	})
 	return ctx
 }
@@ -418,7 +437,7 @@ func (s *Stack) Close() error {
 	if s.stop != nil {
 		if s.worker == nil {
 			answering, cancel := context.WithTimeout(context.Background(), answerWithin)
-			_ = s.server.Shutdown(answering) // s.stop below cuts off slower requests
+			_ = s.front.server.Shutdown(answering) // s.stop below cuts off slower requests
 			cancel()
 		}
 		s.notifyRest()
@@ -439,8 +458,8 @@ func (s *Stack) Close() error {
 }
 
 func (s *Stack) release() {
-	if s.listener != nil {
-		_ = s.listener.Close() // already closed if the stack has run
+	if s.front.listener != nil {
+		_ = s.front.listener.Close() // already closed if the stack has run
 	}
 	if s.workspace != nil {
 		_ = s.workspace.Close()

@@ -34,33 +34,25 @@ func visible(published compactor.Published) bool {
 		len(state.List[state.Deployment](changed))+len(state.List[state.KeyBlock](changed)) > 0
 }
 
-// publishLater requests a pass of the publisher and returns immediately.
-func (s *Stack) publishLater() {
-	select {
-	case s.unpublished <- struct{}{}:
-	default:
-	}
-}
-
 // publishAll runs passes of the publisher while the stack serves. The first pass finishes the work that an earlier
 // process left unfinished.
 func (s *Stack) publishAll(ctx context.Context) error {
 	if s.opts.Publish == nil {
 		return nil
 	}
-	s.publishLater()
+	s.publication.later()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.unpublished:
+		case <-s.publication.due:
 		}
 		began := s.opts.Clock.Now()
 		wait := publishAgain
 		if s.publish(ctx) {
 			wait = max(publishEvery, publishShare*s.opts.Clock.Now().Sub(began))
 		} else {
-			s.publishLater()
+			s.publication.later()
 		}
 		if s.opts.Clock.Sleep(ctx, wait) != nil {
 			return nil //nolint:nilerr // the stack is closing
@@ -70,8 +62,8 @@ func (s *Stack) publishAll(ctx context.Context) error {
 
 // publish runs one pass. It returns false if the pass must be repeated. A failed pass never makes a task fail.
 func (s *Stack) publish(ctx context.Context) bool {
-	s.publishing.Lock()
-	defer s.publishing.Unlock()
+	s.publication.mu.Lock()
+	defer s.publication.mu.Unlock()
 	snap, _ := s.compactor.Latest().Get()
 	if snap == nil || snap.Revision == 0 {
 		return true
@@ -98,12 +90,12 @@ func (s *Stack) publishRest() {
 		return
 	}
 	select {
-	case <-s.unpublished:
+	case <-s.publication.due:
 		ctx, cancel := context.WithTimeout(context.Background(), publishWithin)
 		defer cancel()
 		s.publish(ctx)
 	default:
-		s.publishing.Lock() // wait for a running pass
-		s.publishing.Unlock()
+		s.publication.mu.Lock() // wait for a running pass
+		s.publication.mu.Unlock()
 	}
 }

@@ -211,11 +211,29 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 			o.violation(everyTransition, "notifications to channel %s of %s count %d transitions, but the rules have reported %d to this channel", channel, f.domain, got, want)
 		}
 	}
+	o.items(f, after)
 	o.failures(f, before, after, first)
 	if !first {
 		o.reported(f, before, after)
 		o.approvals(f, before, after)
 		o.promised(f, before, after)
+	}
+}
+
+// items checks that the number of items of each alert is right, and that no item is left without its alert.
+func (o *oracle) items(f *followed, after *state.State) {
+	items := map[state.Key3]int64{}
+	for row := range after.AlertItems.All {
+		items[state.Key3{A: row.Subject, B: row.Cause, C: row.Rule}]++
+	}
+	for row := range after.Alerts.All {
+		if got := items[row.Key()]; got != row.Items {
+			o.violation(everyTransition, "alert %s about %s of %s has %d items, but counts %d", row.Cause, row.Subject, f.domain, got, row.Items)
+		}
+		delete(items, row.Key())
+	}
+	for key, n := range items {
+		o.violation(everyTransition, "%d items of %s have no alert %s about %s", n, f.domain, key.B, key.A)
 	}
 }
 

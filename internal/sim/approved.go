@@ -1,9 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
-	"slices"
-
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -25,12 +22,8 @@ func (o *oracle) approvals(f *followed, before, after *state.State) {
 		}
 		o.w.fault("approval ends alerts")
 		after.AlertsOf("asset:"+is.AssetKey, func(row *state.Alert) bool {
-			var items []string
-			if row.Items != "" && json.Unmarshal([]byte(row.Items), &items) != nil {
-				o.violation(everyTransition, "the items of the alert %s about %s are not JSON", row.Cause, row.Subject)
-			}
 			about := row.Cause == event.CauseQuarantined || row.Cause == event.CauseTaskFailed || row.Cause == event.CauseCheckFailed
-			if about && row.Open() && slices.Contains(items, is.PartitionKey) {
+			if about && after.AlertItems.Get(row.ItemKey(is.PartitionKey)) != nil {
 				o.violation(everyTransition, "the output of run %s of %s was approved, but its alert %s is open", is.RunID, is.TaskKey, row.Cause)
 			}
 			return true

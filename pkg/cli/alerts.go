@@ -48,12 +48,8 @@ func (a *app) alertsCommand() *cobra.Command {
 				case rules:
 					return list(a, ruleColumns(), engine.AlertRules(v.State, now))
 				}
-				open, err := engine.OpenAlerts(v.State, now)
-				if err != nil {
-					return err
-				}
 				a.noteAlerts(v.State, now)
-				return list(a, alertColumns(), open)
+				return list(a, alertColumns(), engine.OpenAlerts(v.State, now))
 			})
 		},
 	}

@@ -34,26 +34,31 @@ type Alert struct {
 	Message   string     `json:"message,omitempty"`
 }
 
+// listedItems is how many items of an open alert are listed.
+const listedItems = 1000
+
 // OpenAlerts returns the open alerts, sorted by subject.
-func OpenAlerts(s *state.State, now event.Time) ([]Alert, error) {
+func OpenAlerts(s *state.State, now event.Time) []Alert {
 	open := []Alert{}
 	for row := range s.Alerts.All {
 		if !row.Open() {
 			continue
 		}
 		a := Alert{
-			Subject: row.Subject, Cause: row.Cause, Rule: row.Rule, More: row.More, Count: row.Count, FirstAt: row.FirstAt, LastAt: row.LastAt,
+			Subject: row.Subject, Cause: row.Cause, Rule: row.Rule, More: row.Items + row.More, Count: row.Count, FirstAt: row.FirstAt, LastAt: row.LastAt,
 			RunID: row.RunID, TaskKey: row.TaskKey, Partition: row.Partition, Code: row.Code, Message: row.Message,
 		}
 		if rule := s.AlertRules.Get(row.Rule); rule != nil {
 			a.Muted = rule.MutedUntil > now
 		}
-		if err := json.Unmarshal([]byte(row.Items), &a.Items); err != nil {
-			return nil, fmt.Errorf("read the alert about %s: %w", row.Subject, err)
-		}
+		s.ItemsOf(row, func(item *state.AlertItem) bool {
+			a.Items = append(a.Items, item.Item)
+			a.More--
+			return len(a.Items) < listedItems
+		})
 		open = append(open, a)
 	}
-	return open, nil
+	return open
 }
 
 // AlertRule is an alert rule of the deployed release.
@@ -159,13 +164,11 @@ func (e *Engine) Alerts(ctx context.Context, limit int) (*Alerts, error) {
 
 // AlertsOf is like [Engine.Alerts], but reads the given snapshot.
 func AlertsOf(ctx context.Context, snap *snapshot.Snapshot, limit int, now event.Time) (*Alerts, error) {
-	all := &Alerts{Revision: snap.Revision, Rules: AlertRules(snap.State, now)}
-	var err error
-	if all.Open, err = OpenAlerts(snap.State, now); err != nil {
+	messages, err := Notifications(ctx, snap, limit)
+	if err != nil {
 		return nil, err
 	}
-	all.Messages, err = Notifications(ctx, snap, limit)
-	return all, err
+	return &Alerts{Revision: snap.Revision, Rules: AlertRules(snap.State, now), Open: OpenAlerts(snap.State, now), Messages: messages}, nil
 }
 
 // Undeliverable returns the notifications of the last day that could not be sent.

@@ -98,7 +98,7 @@ func (f *folder) forgetAlerts(defined map[string]bool) {
 		}
 	}
 	for i := range alerts {
-		remove(f, f.st.Alerts, &alerts[i])
+		f.removeAlert(&alerts[i])
 	}
 }
 
@@ -136,16 +136,17 @@ func (f *folder) report(old *state.AlertRule, subject, cause string, t *transiti
 			row.Count, row.Reported, row.FirstAt, row.RecoveredAt = 0, false, now, 0
 		}
 	}
-	items := itemsOf(&row)
-	if t.once && slices.Contains(items, t.item) {
+	open := f.st.AlertItems.Get(row.ItemKey(t.item)) != nil
+	if t.once && open {
 		return
 	}
 	switch {
-	case t.passing, slices.Contains(items, t.item):
-	case len(items) >= state.MaxAlertItems:
+	case t.passing, open:
+	case row.Items >= state.MaxAlertItems:
 		row.More++
 	default:
-		row.Items = jsonOf(append(items, t.item))
+		put(f, f.st.AlertItems, &state.AlertItem{Subject: row.Subject, Cause: row.Cause, Rule: row.Rule, Item: t.item})
+		row.Items++
 	}
 	row.Count++
 	row.LastAt, row.RunID, row.TaskKey, row.Partition, row.Code, row.Message = now, t.runID, t.taskKey, t.partition, t.code, brief(t.message)
@@ -159,14 +160,6 @@ func (f *folder) report(old *state.AlertRule, subject, cause string, t *transiti
 	}
 	put(f, f.st.Alerts, &row)
 	put(f, f.st.AlertRules, &rule)
-}
-
-// itemsOf returns the items that have to recover before an alert ends.
-func itemsOf(row *state.Alert) (items []string) {
-	if row.Items != "" && json.Unmarshal([]byte(row.Items), &items) != nil {
-		panic("fold: items of an alert about " + row.Subject + " are not JSON") // report writes only valid JSON
-	}
-	return items
 }
 
 // recovered removes items from the alerts about a subject. If an alert has no items left, recovered ends it, and
@@ -185,16 +178,18 @@ func (f *folder) recovered(subject, asset string, causes []string, items ...stri
 	var over []string
 	for _, old := range open {
 		row := *old
-		left := itemsOf(&row)
-		before := len(left)
-		left = slices.DeleteFunc(left, func(item string) bool { return slices.Contains(items, item) })
-		switch {
-		case len(left) == before:
+		for _, item := range items {
+			if was := f.st.AlertItems.Get(row.ItemKey(item)); was != nil {
+				gone := *was
+				remove(f, f.st.AlertItems, &gone)
+				row.Items--
+			}
+		}
+		if row.Items == old.Items {
 			continue
-		case len(left) > 0:
-			row.Items = jsonOf(left)
-		default:
-			row.Items, row.More, row.RecoveredAt = "", 0, f.st.FoldTime
+		}
+		if !row.Open() {
+			row.More, row.RecoveredAt = 0, f.st.FoldTime
 			if row.Reported && !slices.Contains(over, row.Cause) {
 				over = append(over, row.Cause)
 			}
@@ -216,8 +211,21 @@ func (f *folder) dropAlerts(subject string) {
 		return true
 	})
 	for i := range gone {
-		remove(f, f.st.Alerts, &gone[i])
+		f.removeAlert(&gone[i])
 	}
+}
+
+// removeAlert deletes an alert and its items.
+func (f *folder) removeAlert(row *state.Alert) {
+	var items []state.AlertItem
+	f.st.ItemsOf(row, func(item *state.AlertItem) bool {
+		items = append(items, *item)
+		return true
+	})
+	for i := range items {
+		remove(f, f.st.AlertItems, &items[i])
+	}
+	remove(f, f.st.Alerts, row)
 }
 
 // forgetQuiet removes the rows of alerts that have ended.

@@ -186,29 +186,90 @@ func TestNotificationFailureOfEarlierTryIsStale(t *testing.T) {
 	require.Equal(t, state.NoChange, w.Fold(again).Row.Outcome)
 }
 
+// endPartition runs a task for a partition of the asset a and folds its end.
+func (w *alerted) endPartition(partition string, outcome event.Outcome) {
+	def := foldtest.Task("a")
+	def.PartitionKey = `{"date":"` + partition + `"}`
+	run := w.Run(def)
+	p := w.Finished(run, "a", 1, outcome)
+	if p.Error != nil {
+		p.Error.Retryable = false
+	}
+	w.MustFold(p)
+}
+
 func TestAlertRecoversWithLastPartition(t *testing.T) {
 	w := newAlerted(t, rule("failures", event.CauseTaskFailed), rule("over", event.CauseRecovered))
-	end := func(partition string, outcome event.Outcome) {
-		def := foldtest.Task("a")
-		def.PartitionKey = `{"date":"` + partition + `"}`
-		run := w.Run(def)
-		p := w.Finished(run, "a", 1, outcome)
-		if p.Error != nil {
-			p.Error.Retryable = false
-		}
-		w.MustFold(p)
-	}
-	end("2026-01-01", event.Failed)
-	end("2026-01-02", event.Failed)
+	w.endPartition("2026-01-01", event.Failed)
+	w.endPartition("2026-01-02", event.Failed)
 	w.send(event.NotificationSent)
-	end("2026-01-03", event.Succeeded)
-	end("2026-01-01", event.Succeeded)
+	w.endPartition("2026-01-03", event.Succeeded)
+	w.endPartition("2026-01-01", event.Succeeded)
 	require.Empty(t, w.send(event.NotificationSent), "one partition is left")
-	end("2026-01-02", event.Succeeded)
+	w.endPartition("2026-01-02", event.Succeeded)
 	sent := w.send(event.NotificationSent)
 	require.Len(t, sent, 1)
 	require.Equal(t, event.CauseRecovered, sent[0].Cause)
 	require.Equal(t, event.CauseTaskFailed, sent[0].Code)
+}
+
+func TestAlertOfManyPartitionsRecoversWithTheLast(t *testing.T) {
+	const runs, each = 11, 100
+	w := newAlerted(t, rule("failures", event.CauseTaskFailed), rule("over", event.CauseRecovered))
+	end := func(run, count int, outcome event.Outcome) {
+		defs, ends := make([]event.TaskDef, count), make([]event.Payload, count)
+		for i := range defs {
+			defs[i] = foldtest.Task(fmt.Sprintf("t%03d", i))
+			defs[i].AssetKey, defs[i].PartitionKey = "test/a", fmt.Sprintf(`{"part":"%d-%d"}`, run, i)
+		}
+		id := w.Run(defs...)
+		for i := range ends {
+			p := w.Finished(id, defs[i].TaskKey, 1, outcome)
+			if p.Error != nil {
+				p.Error.Retryable = false
+			}
+			ends[i] = p
+		}
+		w.MustFold(ends...)
+	}
+	for run := range runs {
+		end(run, each, event.Failed)
+	}
+	alert := state.Key3{A: "asset:test/a", B: event.CauseTaskFailed, C: "failures"}
+	require.EqualValues(t, runs*each, w.State.Alerts.Get(alert).Items)
+	for run := range runs - 1 {
+		end(run, each, event.Succeeded)
+	}
+	end(runs-1, each-1, event.Succeeded)
+	require.True(t, w.State.Alerts.Get(alert).Open(), "one partition is left")
+	end(runs-1, each, event.Succeeded)
+	require.False(t, w.State.Alerts.Get(alert).Open())
+	require.Zero(t, w.State.AlertItems.Len())
+}
+
+func TestAlertCountsItemsBeyondItsLimit(t *testing.T) {
+	w := newAlerted(t, rule("failures", event.CauseTaskFailed))
+	w.endPartition("2026-01-01", event.Failed)
+	alert := state.Key3{A: "asset:test/a", B: event.CauseTaskFailed, C: "failures"}
+	full := *w.State.Alerts.Get(alert)
+	full.Items = state.MaxAlertItems
+	w.State.Alerts.Put(&full)
+	w.endPartition("2026-01-02", event.Failed)
+	w.endPartition("2026-01-01", event.Failed)
+	require.EqualValues(t, state.MaxAlertItems, w.State.Alerts.Get(alert).Items)
+	require.EqualValues(t, 1, w.State.Alerts.Get(alert).More)
+	require.Equal(t, 1, w.State.AlertItems.Len())
+}
+
+// No items stay behind when a rule is deleted: an alert of a later rule with this name would begin with them.
+func TestAlertItemsAreDeletedWithTheirRule(t *testing.T) {
+	w := newAlerted(t, rule("failures", event.CauseTaskFailed), rule("other", event.CauseTaskFailed))
+	w.endPartition("2026-01-01", event.Failed)
+	w.endPartition("2026-01-02", event.Failed)
+	require.Equal(t, 4, w.State.AlertItems.Len())
+	w.deploy(event.DeployLocal, rule("other", event.CauseTaskFailed))
+	require.Equal(t, 2, w.State.AlertItems.Len())
+	require.Equal(t, 1, w.State.Alerts.Len())
 }
 
 func TestAlertRecoveredOnlyAfterReport(t *testing.T) {
@@ -357,6 +418,7 @@ func TestI31TransitionsAreReportedOnce(t *testing.T) {
 			{Name: "some", On: []string{event.CauseTaskFailed}, To: []string{"ops", "data"}, GroupSec: 60, Select: "tag:gold", Assets: []string{"test/a", "test/b"}},
 		}
 		w := newAlerted(t, all...)
+		failing := map[string]bool{} // the assets whose last task failed
 		check := func() {
 			for _, channel := range []string{"ops", "data"} {
 				want := int64(0)
@@ -367,6 +429,18 @@ func TestI31TransitionsAreReportedOnce(t *testing.T) {
 				}
 				require.Equal(t, want, w.counted(channel), channel)
 			}
+			items := map[state.Key3]int64{}
+			for row := range w.State.AlertItems.All {
+				items[state.Key3{A: row.Subject, B: row.Cause, C: row.Rule}]++
+			}
+			for row := range w.State.Alerts.All {
+				require.Equal(t, items[row.Key()], row.Items, row.Subject)
+				delete(items, row.Key())
+			}
+			require.Empty(t, items, "items without an alert")
+			for asset := range failing {
+				require.NotNil(t, w.State.AlertItems.Get(state.AlertItemKey{Subject: "asset:test/" + asset, Cause: event.CauseTaskFailed, Rule: "all"}), asset)
+			}
 			require.NoError(t, w.State.Verify())
 		}
 		failed := int64(0)
@@ -374,11 +448,15 @@ func TestI31TransitionsAreReportedOnce(t *testing.T) {
 			switch rapid.IntRange(0, 9).Draw(t, "step") {
 			case 0, 1, 2, 3:
 				for range rapid.IntRange(1, 8).Draw(t, "failures") {
-					w.end(rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g"}).Draw(t, "asset"), event.Failed)
+					asset := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g"}).Draw(t, "asset")
+					w.end(asset, event.Failed)
+					failing[asset] = true
 					failed++
 				}
 			case 4:
-				w.end(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "asset"), event.Succeeded)
+				asset := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "asset")
+				w.end(asset, event.Succeeded)
+				delete(failing, asset)
 			case 5:
 				w.wake()
 			case 6:

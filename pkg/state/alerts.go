@@ -63,9 +63,9 @@ type Alert struct {
 	Subject string `col:"subject,key,dict"`
 	Cause   string `col:"cause,key,dict"`
 	Rule    string `col:"rule,key,dict"`
-	// Items are the parts of the subject that have to recover, such as partitions, as a JSON list; "": there are
-	// none. More counts the parts beyond [MaxAlertItems].
-	Items    string     `col:"items,null"`
+	// Items is the number of rows of alert_items, which are the parts of the subject that have to recover. More counts
+	// the failures of parts beyond [MaxAlertItems].
+	Items    int64      `col:"items"`
 	More     int64      `col:"more"`
 	Count    int64      `col:"count"`    // number of transitions since the alert was opened
 	Reported bool       `col:"reported"` // at least one transition was not muted
@@ -85,8 +85,9 @@ type Alert struct {
 	Meta
 }
 
-// MaxAlertItems is how many partitions or runs an alert remembers.
-const MaxAlertItems = 1000
+// MaxAlertItems is the maximum number of items of an alert. It bounds the state, and the work of the event that deletes
+// the alert.
+const MaxAlertItems = 100_000
 
 // Key returns the primary key.
 func (r *Alert) Key() Key3 { return Key3{r.Subject, r.Cause, r.Rule} }
@@ -94,7 +95,37 @@ func (r *Alert) Key() Key3 { return Key3{r.Subject, r.Cause, r.Rule} }
 func (*Alert) newTable() store { return new(rowTable[Key3, Alert, *Alert]) }
 
 // Open reports whether the subject has not recovered.
-func (r *Alert) Open() bool { return r.Items != "" }
+func (r *Alert) Open() bool { return r.Items > 0 }
+
+// AlertItem is a row of alert_items: a part of the subject of an alert that has to recover before the alert ends, such
+// as a partition of an asset.
+type AlertItem struct {
+	Subject string `col:"subject,key,dict"`
+	Cause   string `col:"cause,key,dict"`
+	Rule    string `col:"rule,key,dict"`
+	Item    string `col:"item,key"`
+	Meta
+}
+
+// AlertItemKey is the primary key of alert_items.
+type AlertItemKey struct{ Subject, Cause, Rule, Item string }
+
+// Key returns the primary key.
+func (r *AlertItem) Key() AlertItemKey { return AlertItemKey{r.Subject, r.Cause, r.Rule, r.Item} }
+
+func (*AlertItem) newTable() store { return new(rowTable[AlertItemKey, AlertItem, *AlertItem]) }
+
+// ItemKey returns the key that an item of the alert has in alert_items.
+func (r *Alert) ItemKey(item string) AlertItemKey {
+	return AlertItemKey{r.Subject, r.Cause, r.Rule, item}
+}
+
+// ItemsOf calls yield for the items of an alert.
+func (s *State) ItemsOf(r *Alert, yield func(*AlertItem) bool) {
+	s.AlertItems.Ascend(r.ItemKey(""), func(row *AlertItem) bool {
+		return row.Key() == r.ItemKey(row.Item) && yield(row)
+	})
+}
 
 // AlertChannel is a row of alert_channels: how many messages a channel has received in the current hour.
 type AlertChannel struct {

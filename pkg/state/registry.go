@@ -69,10 +69,11 @@ type Tables struct {
 	Backfills Table[string, Backfill] `table:"backfills,history,ulid=backfill_id"`
 	Chunks    Table[ChunkKey, Chunk]  `table:"backfill_chunks,history,ulid=backfill_id"`
 
-	AlertRules    Table[string, AlertRule]    `table:"alert_rules"`
-	Alerts        Table[Key3, Alert]          `table:"alerts"`
-	AlertChannels Table[string, AlertChannel] `table:"alert_channels"`
-	Notifications Table[string, Notification] `table:"notifications,history,ulid=notification_id"`
+	AlertRules    Table[string, AlertRule]       `table:"alert_rules"`
+	Alerts        Table[Key3, Alert]             `table:"alerts"`
+	AlertItems    Table[AlertItemKey, AlertItem] `table:"alert_items"`
+	AlertChannels Table[string, AlertChannel]    `table:"alert_channels"`
+	Notifications Table[string, Notification]    `table:"notifications,history,ulid=notification_id"`
 
 	Promises       Table[string, Promise]      `table:"deadlines"`
 	DeadlineMisses Table[string, DeadlineMiss] `table:"deadline_misses,history,ulid=miss_id"`
@@ -238,6 +239,7 @@ var keyTypes = []any{
 	keyType[Key2]{compare2, func(text string) Key2 { return Key2{A: text} }},
 	keyType[Key3]{compare3, func(text string) Key3 { return Key3{A: text} }},
 	keyType[AttemptKey]{compareAttempt, func(text string) AttemptKey { return AttemptKey{RunID: text} }},
+	keyType[AlertItemKey]{compareAlertItem, func(text string) AlertItemKey { return AlertItemKey{Subject: text} }},
 	keyType[ChunkKey]{compareChunk, func(text string) ChunkKey { return ChunkKey{BackfillID: text} }},
 }
 
@@ -262,6 +264,13 @@ func compare3(a, b Key3) int {
 		return order
 	}
 	return compare2(Key2{a.B, a.C}, Key2{b.B, b.C})
+}
+
+func compareAlertItem(a, b AlertItemKey) int {
+	if order := compare2(Key2{a.Subject, a.Cause}, Key2{b.Subject, b.Cause}); order != 0 {
+		return order
+	}
+	return compare2(Key2{a.Rule, a.Item}, Key2{b.Rule, b.Item})
 }
 
 func compareAttempt(a, b AttemptKey) int {

@@ -102,11 +102,18 @@ func (a *app) noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	var known []string
+	var known, nested []string
 	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() {
-			known = append(known, c.Name())
+		if !c.IsAvailableCommand() {
+			continue
 		}
+		known = append(known, c.Name())
+		if sub, _, err := c.Find(args[:1]); err == nil && sub != c {
+			nested = append(nested, "`"+sub.CommandPath()+"`")
+		}
+	}
+	if len(nested) > 0 {
+		return usagef("unknown command %q; did you mean %s?", args[0], strings.Join(nested, " or "))
 	}
 	if near := plan.Suggest(args[0], known); near != "" {
 		return usagef("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near)

@@ -1,7 +1,10 @@
 package compactor_test
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -75,6 +78,10 @@ func TestRebuildRejectsLostEntries(t *testing.T) {
 	for name, change := range map[string]func() error{
 		"gone":    func() error { return w.blobs.Delete(t.Context(), key) },
 		"damaged": func() error { _, err := w.blobs.Put(t.Context(), key, []byte("garbage")); return err },
+		"unreadable event": func() error {
+			_, err := w.blobs.Put(t.Context(), key, bytes.Replace(entry, []byte(`"outcome"`), []byte(`"outcomf"`), 1))
+			return err
+		},
 	} {
 		require.NoError(t, change(), name)
 		report, err := repair.Verify(t.Context(), w.repair())
@@ -134,6 +141,48 @@ func TestRebuildRejectsLostPlan(t *testing.T) {
 	result, err := repair.Rebuild(t.Context(), w.repair())
 	require.NoError(t, err)
 	require.True(t, result.Recorded)
+	require.Equal(t, want, w.states(w.open("three"), triggered.RunID))
+	w.verify()
+}
+
+// In an earlier build, a rebuild that read a damaged plan lost the tasks of its run, but reported an unchanged state.
+func TestRebuildRejectsDamagedPlan(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	w.Now = w.clock.Now()
+	triggered := &event.RunTriggered{RunID: w.ids.New()}
+	payloads := w.Triggered(triggered, foldtest.Task("a"), foldtest.Task("b"))
+	created, ok := payloads[1].(*event.PlanCreated)
+	require.True(t, ok)
+	doc, err := json.Marshal(map[string]any{"tasks": created.Tasks})
+	require.NoError(t, err)
+	created.PlanRef = plan.Ref(foldtest.Domain, fmt.Sprintf("%x", sha256.Sum256(doc)))
+	created.TasksTotal, created.Tasks = 2, nil
+	_, err = w.blobs.Put(t.Context(), created.PlanRef, doc)
+	require.NoError(t, err)
+	w.step(c, w.append(payloads...))
+	w.step(c, w.append(w.Finished(triggered.RunID, "a", 1, event.Succeeded)))
+	want := w.states(c, triggered.RunID)
+	for name, damaged := range map[string][]byte{
+		"undecodable": doc[:len(doc)-1],
+		"changed":     bytes.ReplaceAll(doc, []byte(`"task_key":"b"`), []byte(`"task_key":"c"`)),
+	} {
+		require.NotEqual(t, doc, damaged, name)
+		_, err = w.blobs.Put(t.Context(), created.PlanRef, damaged)
+		require.NoError(t, err)
+		report, err := repair.Verify(t.Context(), w.repair())
+		require.NoError(t, err)
+		require.Equal(t, 1, report.Lost, name)
+		_, err = repair.Rebuild(t.Context(), w.repair())
+		lost := new(repair.LostError)
+		require.ErrorAs(t, err, &lost, name)
+		require.Contains(t, lost.Groups[0], created.PlanRef)
+		require.Equal(t, want, w.states(w.open("two"), triggered.RunID))
+	}
+	_, err = w.blobs.Put(t.Context(), created.PlanRef, doc)
+	require.NoError(t, err)
+	_, err = repair.Rebuild(t.Context(), w.repair())
+	require.NoError(t, err)
 	require.Equal(t, want, w.states(w.open("three"), triggered.RunID))
 	w.verify()
 }

@@ -26,6 +26,7 @@ type place struct {
 	events   int32
 	late     bool
 	folded   bool
+	dead     bool     // the group is a dead letter
 	ahead    *refusal // set if the group is a dead letter with the reason CLOCK_AHEAD
 	refused  *refusal
 }
@@ -41,7 +42,7 @@ func appendPlaces(places []place, rows []*state.Entry) []place {
 	for _, row := range rows {
 		p := place{
 			firstSeq: row.FirstSeq, revision: row.Revision, events: row.Events, late: row.Outcome == state.Late,
-			folded: row.Outcome == state.Folded,
+			folded: row.Outcome == state.Folded, dead: row.Outcome == state.DeadLetter,
 		}
 		if row.Reason == event.ReasonClockAhead {
 			p.ahead = &refusal{row.Reason, row.Detail, row.Bytes}

@@ -30,10 +30,12 @@ type reader struct {
 	entry   string
 	groups  []fold.Group
 	fetched map[string][]byte
+	// plans reads the plans that the groups name.
+	plans *planStore
 }
 
 func (cfg Config) reader() *reader {
-	return &reader{cfg: cfg, entries: archive.NewReader(cfg.Store, cfg.Domain)}
+	return &reader{cfg: cfg, entries: archive.NewReader(cfg.Store, cfg.Domain), plans: &planStore{Store: cfg.Store}}
 }
 
 // fetch prefetches entries: it reads them concurrently, and drops the entries that it prefetched before. It skips
@@ -96,7 +98,8 @@ func (r *reader) skip(ctx context.Context, entry string, failed error) error {
 // take decodes an entry whose bytes are in memory.
 func (r *reader) take(ctx context.Context, entry string, data []byte) error {
 	groups := compactor.Decode(entry, data)
-	if err := compactor.FetchPlans(ctx, r.cfg.Store, r.cfg.Domain, groups); err != nil {
+	r.plans.damaged = nil
+	if err := compactor.FetchPlans(ctx, r.plans, r.cfg.Domain, groups); err != nil {
 		return r.skip(ctx, entry, err)
 	}
 	r.entry, r.groups = entry, groups

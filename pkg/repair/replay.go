@@ -68,8 +68,11 @@ func (r *replay) group(ctx context.Context, p place) error {
 	}
 	if err == nil {
 		var gone []string
-		gone, err = r.cfg.missingPlans(ctx, g)
+		gone, err = r.reader.lostPlans(ctx, g)
 		r.lost = append(r.lost, gone...)
+		if g.Reason != "" && !p.dead {
+			r.lost = append(r.lost, fmt.Sprintf("ledger: %s was accepted, but is damaged now: %s", p, g.Detail))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("replay %s: %w", p, err)
@@ -132,24 +135,6 @@ func entriesOf(order []place) []string {
 	}
 	slices.Sort(entries)
 	return slices.Compact(entries)
-}
-
-// missingPlans describes the plans that a group names but that are not in the store, one line each. Such a plan was
-// lost: plans are stored before an event names them, and are never deleted. Without its plan, a run has no tasks.
-func (cfg Config) missingPlans(ctx context.Context, g fold.Group) (lines []string, err error) {
-	for ref, p := range g.Plans {
-		if p.Err == "" {
-			continue
-		}
-		_, err := cfg.Store.Head(ctx, ref)
-		switch {
-		case errors.Is(err, blob.ErrNotFound):
-			lines = append(lines, fmt.Sprintf("ledger: entry %s, group %s names plan %s, which is missing", g.Entry, g.ID, ref))
-		case err != nil && !errors.Is(err, blob.ErrInvalid):
-			return nil, err
-		}
-	}
-	return lines, nil
 }
 
 // expired returns the runs that a group names and that the state no longer keeps, because their ids are below the

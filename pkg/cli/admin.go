@@ -169,6 +169,8 @@ func rebuildError(err error) error {
 func rebuildText(r repair.Result) string {
 	how := "in the recorded order: the state is the same as before"
 	switch {
+	case !r.Recorded && r.Lost > 0:
+		how = "in the order of its entries, without " + plural(r.Lost, "lost group")
 	case !r.Recorded:
 		how = "in the order of its entries: every reported fact is kept, and no finished task runs again"
 	case r.Lost > 0:

@@ -187,6 +187,64 @@ func TestRebuildRejectsDamagedPlan(t *testing.T) {
 	w.verify()
 }
 
+// In an earlier build, a bare rebuild ended a run whose plan was missing, and lost its results, but reported that
+// every fact was kept.
+func TestRebuildOfBareLedgerRejectsLostPlan(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	w.Now = w.clock.Now()
+	triggered := &event.RunTriggered{RunID: w.ids.New()}
+	payloads := w.Triggered(triggered, foldtest.Task("a"), foldtest.Task("b"))
+	created, ok := payloads[1].(*event.PlanCreated)
+	require.True(t, ok)
+	doc, err := json.Marshal(map[string]any{"tasks": created.Tasks})
+	require.NoError(t, err)
+	created.PlanRef = plan.Ref(foldtest.Domain, created.PlanID)
+	created.TasksTotal, created.Tasks = 2, nil
+	_, err = w.blobs.Put(t.Context(), created.PlanRef, doc)
+	require.NoError(t, err)
+	w.step(c, w.append(payloads...))
+	w.step(c, w.append(w.Finished(triggered.RunID, "a", 1, event.Succeeded)))
+	want, before := w.states(c, triggered.RunID), w.newest().Revision
+	require.NoError(t, w.blobs.Delete(t.Context(), created.PlanRef))
+	cfg := w.repair()
+	cfg.Bare = true
+	_, err = repair.Rebuild(t.Context(), cfg)
+	lost := new(repair.LostError)
+	require.ErrorAs(t, err, &lost)
+	require.Len(t, lost.Groups, 1)
+	require.Contains(t, lost.Groups[0], created.PlanRef)
+	require.Equal(t, before, w.newest().Revision, "nothing is published")
+	require.Equal(t, want, w.states(w.open("two"), triggered.RunID))
+
+	cfg.AllowLoss = true
+	result, err := repair.Rebuild(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, 1, result.Lost)
+}
+
+// In an earlier build, a bare rebuild of a domain whose ledger was gone published an empty state.
+func TestRebuildOfBareLedgerRejectsLostLedger(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	run, trigger := w.trigger(foldtest.Task("a"))
+	w.step(c, trigger)
+	before := w.newest().Revision
+	remove(t, w, "ledger/")
+	cfg := w.repair()
+	cfg.Bare = true
+	_, err := repair.Rebuild(t.Context(), cfg)
+	lost := new(repair.LostError)
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, before, w.newest().Revision, "nothing is published")
+	require.Equal(t, []string{"a=READY"}, w.states(w.open("two"), run))
+
+	cfg.AllowLoss = true
+	_, err = repair.Rebuild(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Empty(t, w.states(w.open("three"), run))
+}
+
 // The clocks of machines differ. So a report that was in time may have a higher id than the timer
 // that would have ended its attempt. This test fails if a rebuild folds decisions of timers in the
 // order of ids.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/archive"
@@ -36,6 +37,8 @@ type bareFold struct {
 	// last is the greatest id of a folded entry. Entries whose groups were all refused because of their writer's clock
 	// do not count.
 	last string
+	// lost describes the missing and damaged plans that groups name, one line each.
+	lost []string
 }
 
 // bare builds a valid state from the ledger alone.
@@ -53,11 +56,19 @@ func (cfg Config) bare(ctx context.Context) (*built, error) {
 		return nil, err
 	}
 	if f.groups == 0 {
-		if err := cfg.rejectNewDomain(ctx); err != nil {
+		found, err := cfg.remains(ctx)
+		if err != nil {
 			return nil, err
 		}
+		if len(found) == 0 {
+			return nil, errNothing
+		}
+		f.lost = append(f.lost, fmt.Sprintf("ledger: it has no entries, although objects exist under %s", strings.Join(found, " and ")))
 	}
 	b.result.Groups, b.last = f.groups, f.last
+	if err := b.rejectLoss(f.lost); err != nil {
+		return nil, err
+	}
 	return b, b.writeBase(ctx, cut)
 }
 
@@ -153,6 +164,11 @@ func (f *bareFold) entries(ctx context.Context, entries []archive.Entry) error {
 		compactor.RefuseAhead(f.reader.groups, e.Stored)
 		for _, g := range slices.Clone(f.reader.groups) {
 			f.groups++
+			lost, err := f.reader.lostPlans(ctx, g)
+			if err != nil {
+				return err
+			}
+			f.lost = append(f.lost, lost...)
 			if g.Reason != event.ReasonClockAhead {
 				f.last = max(f.last, e.ID)
 			}

@@ -26,8 +26,9 @@ type Result struct {
 	// Recorded reports that the ledger was replayed in the recorded order, so that the new state equals the old one.
 	// If it is false, the state may differ, but is valid and contains all facts.
 	Recorded bool `json:"recorded_order"`
-	// Lost is the number of groups that the old state had folded and that the ledger has lost. The new state does not
-	// contain them.
+	// Lost is the number of groups that the old state had folded and that the ledger, or the store of plans, has lost.
+	// The new state does not contain them. A bare rebuild does not know which entries are missing: it counts only groups
+	// whose plans are missing or damaged.
 	Lost int `json:"lost_groups,omitempty"`
 	// Renamed is the number of entries that were named far ahead of the store's clock and were
 	// renamed to the store's time.
@@ -72,7 +73,8 @@ const maxConflicts = 64
 // ledger lacks recorded groups, the error is a [LostError], unless cfg.AllowLoss is set.
 //
 // With cfg.Bare the recorded order is not read, and the ledger is folded entry by entry, in the order of the entries'
-// ids. If the newest manifest is unreadable or manifests are missing, Rebuild raises the boundary above the old
+// ids. It returns a [LostError] if a plan is missing or damaged, or if the ledger is empty, unless cfg.AllowLoss is set.
+// If the newest manifest is unreadable or manifests are missing, Rebuild raises the boundary above the old
 // revision numbers before it publishes the first revision of the new timeline.
 //
 // Closed rows move to history during the replay. Memory is proportional to the live rows and to the
@@ -140,16 +142,17 @@ func (cfg Config) replayed(ctx context.Context) (*built, error) {
 	}
 	b.state = b.replay.state
 	b.result.Recorded, b.result.Groups = true, len(order)
-	if err := b.rejectLoss(); err != nil {
+	if err := b.rejectLoss(b.replay.lost); err != nil {
 		return nil, err
 	}
 	return b, b.writeBase(ctx, cut)
 }
 
-// rejectLoss returns an error if the ledger lacks groups that the state had folded, unless cfg.AllowLoss is set.
-func (b *built) rejectLoss() error {
-	if b.result.Lost = len(b.replay.lost); b.result.Lost > 0 && !b.cfg.AllowLoss {
-		return &LostError{Groups: b.replay.lost}
+// rejectLoss returns an error if the ledger lacks groups or plans, unless cfg.AllowLoss is set. The parameter lost
+// describes what is missing, one line each.
+func (b *built) rejectLoss(lost []string) error {
+	if b.result.Lost = len(lost); b.result.Lost > 0 && !b.cfg.AllowLoss {
+		return &LostError{Groups: lost}
 	}
 	return nil
 }
@@ -253,6 +256,9 @@ func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 	if err == nil && b.bare != nil {
 		err = b.bare.follow(ctx)
 		b.result.Groups, b.last = b.bare.groups, b.bare.last
+		if err == nil {
+			err = b.rejectLoss(b.bare.lost)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("publish rebuilt state: %w", err)
@@ -286,7 +292,7 @@ func (b *built) follow(ctx context.Context, m *manifest.Manifest) error {
 	}
 	b.at, b.last = m, b.replay.last
 	b.result.Groups += len(order)
-	return b.rejectLoss()
+	return b.rejectLoss(b.replay.lost)
 }
 
 // fill adds the base, the history and the changes since the base to a manifest. Before that, it copies the files

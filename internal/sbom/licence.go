@@ -42,8 +42,8 @@ type licences struct{ known map[module]component }
 
 func newLicences() *licences { return &licences{known: map[module]component{}} }
 
-// of returns a component for each module, in the same order.
-func (l *licences) of(modules []module) ([]component, error) {
+// components returns a component for each module, in the same order.
+func (l *licences) components(modules []module) ([]component, error) {
 	var missing []module
 	for _, m := range modules {
 		if _, ok := l.known[m]; !ok {

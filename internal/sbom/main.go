@@ -62,7 +62,7 @@ func describe(program, folder string, found *licences) error {
 		return err
 	}
 	sum := sha256.Sum256(content)
-	components, err := found.of(linked(info))
+	components, err := found.components(linked(info))
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func TestEveryModuleHasNotices(t *testing.T) {
 	for _, program := range programs {
 		modules := listed(t, program)
 		require.NotEmpty(t, modules)
-		components, err := found.of(modules)
+		components, err := found.components(modules)
 		require.NoError(t, err)
 		require.Len(t, components, len(modules))
 		encoded, err := encodeBill(filepath.Base(program), "v1", "00", components)

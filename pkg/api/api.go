@@ -226,9 +226,9 @@ func (r Revision) writeTo(header http.Header) {
 	}
 }
 
-// as returns an engine that acts for the caller. The conditions of the call, such as If-Match, apply to the engine's
-// changes.
-func (s *server) as(ctx context.Context) *engine.Engine {
+// actingFor returns an engine that acts for the caller. The conditions of the call, such as If-Match, apply to the
+// engine's changes.
+func (s *server) actingFor(ctx context.Context) *engine.Engine {
 	return s.Engine.As(engine.User(s.user(ctx))).Under(conditionsIn(ctx))
 }
 
@@ -247,7 +247,7 @@ func header(ctx context.Context) http.Header {
 func (s *server) project() (*Project, error) {
 	p, err := s.Project()
 	if err != nil {
-		return nil, as(wrongState, err)
+		return nil, withKind(wrongState, err)
 	}
 	return p, nil
 }

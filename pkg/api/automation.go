@@ -26,7 +26,7 @@ func (s *server) ListRequests(ctx context.Context, r *servov1.ListRequestsReques
 
 // CancelRequest implements the call.
 func (s *server) CancelRequest(ctx context.Context, r *servov1.CancelRequestRequest) (*servov1.CancelRequestResponse, error) {
-	if err := s.as(ctx).CancelRequest(ctx, r.GetRequestId(), r.GetReason()); err != nil {
+	if err := s.actingFor(ctx).CancelRequest(ctx, r.GetRequestId(), r.GetReason()); err != nil {
 		return nil, err
 	}
 	if _, err := s.current(ctx); err != nil { // current sets the revision header
@@ -74,7 +74,7 @@ func (s *server) UnmuteAlertRule(ctx context.Context, r *servov1.UnmuteAlertRule
 
 // muteRule mutes a rule until a time, or unmutes it.
 func (s *server) muteRule(ctx context.Context, rule string, until event.Time, reason string) (*servov1.AlertRule, error) {
-	if err := s.as(ctx).MuteAlerts(ctx, rule, until, reason); err != nil {
+	if err := s.actingFor(ctx).MuteAlerts(ctx, rule, until, reason); err != nil {
 		return nil, err
 	}
 	snap, err := s.current(ctx)
@@ -94,7 +94,7 @@ func (s *server) muteRule(ctx context.Context, rule string, until event.Time, re
 
 // TestChannel implements the call.
 func (s *server) TestChannel(ctx context.Context, r *servov1.TestChannelRequest) (*servov1.TestChannelResponse, error) {
-	id, err := s.as(ctx).TestChannel(ctx, r.GetChannel(), "a test of the API")
+	id, err := s.actingFor(ctx).TestChannel(ctx, r.GetChannel(), "a test of the API")
 	if err != nil {
 		return nil, err
 	}

@@ -75,11 +75,11 @@ func (s *server) planBackfill(ctx context.Context, r *servov1.CreateBackfillRequ
 		return nil, err
 	}
 	if err := engine.CheckPool(request.Pool, engine.LimitsOf(snap.State).Pools); err != nil {
-		return nil, as(invalidRequest, err)
+		return nil, withKind(invalidRequest, err)
 	}
 	planned, err := engine.PlanBackfill(ctx, snap, request, s.Engine.Now())
 	if err != nil && !errors.Is(err, engine.ErrNothing) {
-		return nil, as(invalidRequest, err)
+		return nil, withKind(invalidRequest, err)
 	}
 	return planned, err
 }
@@ -102,7 +102,7 @@ func (s *server) PlanBackfill(ctx context.Context, r *servov1.CreateBackfillRequ
 
 // CreateBackfill implements the call.
 func (s *server) CreateBackfill(ctx context.Context, r *servov1.CreateBackfillRequest) (*servov1.Backfill, error) {
-	id, err := s.as(ctx).CreatedBefore(ctx)
+	id, err := s.actingFor(ctx).CreatedBefore(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (s *server) CreateBackfill(ctx context.Context, r *servov1.CreateBackfillRe
 	if err != nil {
 		return nil, err
 	}
-	if id, err = s.as(ctx).CreateBackfill(ctx, planned); err != nil {
+	if id, err = s.actingFor(ctx).CreateBackfill(ctx, planned); err != nil {
 		return nil, err
 	}
 	return s.GetBackfill(ctx, &servov1.GetBackfillRequest{BackfillId: id})
@@ -145,7 +145,7 @@ func (s *server) SetBackfill(ctx context.Context, r *servov1.SetBackfillRequest)
 }
 
 func (s *server) commandBackfill(ctx context.Context, command *event.AutomationCommand) (*servov1.Backfill, error) {
-	b, err := s.as(ctx).CommandBackfill(ctx, command)
+	b, err := s.actingFor(ctx).CommandBackfill(ctx, command)
 	if err != nil {
 		return nil, err
 	}

@@ -296,7 +296,7 @@ func (s *server) CancelRun(ctx context.Context, r *servov1.CancelRunRequest) (*s
 	if err != nil {
 		return nil, err
 	}
-	if err := s.as(ctx).Cancel(ctx, run.RunID, r.GetReason(), r.GetForce()); err != nil {
+	if err := s.actingFor(ctx).Cancel(ctx, run.RunID, r.GetReason(), r.GetForce()); err != nil {
 		return nil, err
 	}
 	return s.GetRun(ctx, &servov1.GetRunRequest{RunId: run.RunID})
@@ -311,10 +311,10 @@ func (s *server) RetryRun(ctx context.Context, r *servov1.RetryRunRequest) (*ser
 	if !run.State.Terminal() && conditionsIn(ctx).Key == "" {
 		return nil, refuse(wrongState, "retry run %s: it is %s; wait until it ends, or cancel it", run.RunID, run.State)
 	}
-	handle, err := s.as(ctx).Retry(ctx, run.RunID)
+	handle, err := s.actingFor(ctx).Retry(ctx, run.RunID)
 	switch {
 	case err != nil && handle.RunID == "" && kindOf(err) == internal && !gone(err):
-		return nil, as(wrongState, err) // nothing was appended: there is nothing to retry
+		return nil, withKind(wrongState, err) // nothing was appended: there is nothing to retry
 	case err != nil:
 		return nil, err
 	}
@@ -376,7 +376,7 @@ func choose(r selection, assets []plan.Asset) (found selector.Result, err error)
 		}
 	}
 	if found, err = selector.NewCatalog(assets).Select(q); err != nil {
-		return found, as(invalidRequest, err)
+		return found, withKind(invalidRequest, err)
 	}
 	return found, nil
 }
@@ -401,7 +401,7 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 		return nil, err
 	}
 	if fingerprint != "" { // a repeated request attaches to its run, even if the assets no longer exist
-		if handle, found, err := s.as(ctx).Triggered(ctx, key, fingerprint); err != nil {
+		if handle, found, err := s.actingFor(ctx).Triggered(ctx, key, fingerprint); err != nil {
 			return nil, err
 		} else if found {
 			return s.started(ctx, handle)
@@ -433,14 +433,14 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 	if request.Plan.Partitions, err = selections(r); err != nil {
 		return nil, err
 	}
-	handle, err := s.as(ctx).Run(ctx, request)
+	handle, err := s.actingFor(ctx).Run(ctx, request)
 	switch {
 	case errors.Is(err, engine.ErrConflict):
 		return nil, err
 	case errors.Is(err, engine.ErrNothing):
-		return nil, as(wrongState, err)
+		return nil, withKind(wrongState, err)
 	case err != nil && handle.RunID == "" && kindOf(err) == internal:
-		return nil, as(invalidRequest, err) // nothing was appended: the request cannot be planned
+		return nil, withKind(invalidRequest, err) // nothing was appended: the request cannot be planned
 	case err != nil:
 		return nil, err
 	}

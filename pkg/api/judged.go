@@ -118,10 +118,10 @@ func inputsAt(at *page, project *projectIndex) *inputs {
 	return &inputs{snap: at.snap, calendar: view.Calendar(at.snap.State, at.now), keys: at.snap.KeysStamp(), assets: project.assets}
 }
 
-// of returns a text that identifies everything on which the statuses of an asset's partitions depend: the rows of the
-// asset and of the assets that it reads, which of their periods have begun or are expected, the keys of the key sets,
-// and the failed partitions of the asset. If the text is the same at two moments, the statuses are, too.
-func (in *inputs) of(asset *plan.Asset, failures []engine.Failure) string {
+// identify returns a text that identifies everything on which the statuses of an asset's partitions depend: the rows of
+// the asset and of the assets that it reads, which of their periods have begun or are expected, the keys of the key
+// sets, and the failed partitions of the asset. If the text is the same at two moments, the statuses are, too.
+func (in *inputs) identify(asset *plan.Asset, failures []engine.Failure) string {
 	var b strings.Builder
 	fmt.Fprint(&b, in.keys)
 	for _, key := range append([]ids.AssetKey{asset.Key}, asset.Deps...) {
@@ -195,7 +195,7 @@ func (j *judged) compute(ctx context.Context, at *page, p *Project, assets []*pl
 		if found[i] != nil {
 			continue
 		}
-		one := assetResult{inputs: in.of(asset, failures[asset.Key.String()])}
+		one := assetResult{inputs: in.identify(asset, failures[asset.Key.String()])}
 		if before := j.earlier.assets[asset.Key]; before.asset != nil && before.inputs == one.inputs {
 			one = before
 		} else if one.asset, one.output, err = assetOf(ctx, at, asset, project.readers); err != nil {

@@ -69,7 +69,7 @@ func (s *server) ChangeKeys(ctx context.Context, r *servov1.ChangeKeysRequest) (
 			return nil, invalid(fmt.Sprintf("remove[%d]", i), "key %s is in add and in remove: remove it from one", key)
 		}
 	}
-	changed, err := s.as(ctx).ChangeKeys(ctx, r.GetKeySet(), r.GetAdd(), r.GetRemove())
+	changed, err := s.actingFor(ctx).ChangeKeys(ctx, r.GetKeySet(), r.GetAdd(), r.GetRemove())
 	if err != nil {
 		return nil, err
 	}

@@ -131,7 +131,7 @@ func (s *server) summary(
 		return nil, err
 	}
 	failures := all[asset.Key.String()]
-	of := inputsAt(at, judged.projectIndex(p)).of(asset, failures)
+	of := inputsAt(at, judged.projectIndex(p)).identify(asset, failures)
 	return judged.summary(ctx, r, at.snap.Revision, of, func(ctx context.Context) (*servov1.PartitionSummary, error) {
 		return summarize(ctx, p, at.snap, asset, engine.FailedOf(failures, asset.Key), r, at.now)
 	})

@@ -75,8 +75,8 @@ func refuse(kind problemKind, format string, args ...any) error {
 	return &problemError{kind: kind, err: fmt.Errorf(format, args...)}
 }
 
-// as returns an error with a kind.
-func as(kind problemKind, err error) error { return &problemError{kind: kind, err: err} }
+// withKind returns an error with a kind.
+func withKind(kind problemKind, err error) error { return &problemError{kind: kind, err: err} }
 
 // invalid returns an error about a field of the request.
 func invalid(field, format string, args ...any) error {

@@ -33,7 +33,7 @@ func (s *server) RejectQuarantined(ctx context.Context, r *servov1.RejectQuarant
 
 // resolve decides about an output in quarantine.
 func (s *server) resolve(ctx context.Context, name, decision, reason string) (*servov1.QuarantinedOutput, error) {
-	e := s.as(ctx)
+	e := s.actingFor(ctx)
 	c, err := e.CandidateOf(ctx, name)
 	if err != nil {
 		return nil, err

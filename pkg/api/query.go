@@ -131,19 +131,19 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() { free() }()
 	session, revision, err := h.OpenQuery(ctx, body.SQL, body.AsOf)
 	if errors.Is(err, manifest.ErrAbsent) || errors.Is(err, manifest.ErrNone) {
-		return as(revisionGone, err)
+		return withKind(revisionGone, err)
 	}
 	if err != nil {
-		return as(invalidRequest, err)
+		return withKind(invalidRequest, err)
 	}
 	rows, err := session.Query(ctx, body.SQL)
 	if ctx.Err() != nil { // DuckDB may still be preparing a statement
 		free = h.leave(session, rows, free)
-		return as(invalidRequest, fmt.Errorf("query: %w", context.Cause(ctx)))
+		return withKind(invalidRequest, fmt.Errorf("query: %w", context.Cause(ctx)))
 	}
 	defer func() { _ = session.Close() }() // the answer is complete, so an error does not matter
 	if err != nil {
-		return as(invalidRequest, err)
+		return withKind(invalidRequest, err)
 	}
 	defer func() { _ = rows.Close() }() // the answer is complete, so an error does not matter
 	rows.MaxRowBytes = maxQueryBytes

@@ -103,7 +103,7 @@ func (s *server) asOf(ctx context.Context, r reading) (*snapshot.Snapshot, error
 
 func notKept(asOf string, err error) error {
 	if gone(err) || errors.Is(err, engine.ErrNotFound) {
-		return as(revisionGone, fmt.Errorf("no state is kept as of %s: %w", asOf, err))
+		return withKind(revisionGone, fmt.Errorf("no state is kept as of %s: %w", asOf, err))
 	}
 	return err
 }

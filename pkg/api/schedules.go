@@ -75,9 +75,9 @@ func (s *server) PreviewTicks(ctx context.Context, r *servov1.PreviewTicksReques
 	if err != nil {
 		return nil, err
 	}
-	compiled, err := calendar.Of(&found.Definition)
+	compiled, err := calendar.Compile(&found.Definition)
 	if err != nil {
-		return nil, as(wrongState, err) // for example, the machine does not know the zone
+		return nil, withKind(wrongState, err) // for example, the machine does not know the zone
 	}
 	after := s.Engine.Now()
 	if r.GetFrom() != nil {
@@ -111,7 +111,7 @@ func (s *server) TriggerSchedule(ctx context.Context, r *servov1.TriggerSchedule
 }
 
 func (s *server) commandSchedule(ctx context.Context, command *event.AutomationCommand) (*servov1.Schedule, error) {
-	changed, err := s.as(ctx).CommandSchedule(ctx, command)
+	changed, err := s.actingFor(ctx).CommandSchedule(ctx, command)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (s *server) BackfillSchedule(ctx context.Context, r *servov1.BackfillSchedu
 	if !from.Before(to) {
 		return nil, invalid("to", "must be later than from")
 	}
-	made, err := s.as(ctx).BackfillSchedule(ctx, r.GetSchedule(), from, to)
+	made, err := s.actingFor(ctx).BackfillSchedule(ctx, r.GetSchedule(), from, to)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func answer(row *state.Schedule) event.CalendarItem {
 		item.Error = limited(fmt.Sprintf("read the definition: %v", err))
 		return item
 	}
-	s, err := calendar.Of(&spec)
+	s, err := calendar.Compile(&spec)
 	if err != nil {
 		item.Error = limited(err.Error())
 		return item

@@ -61,7 +61,7 @@ func (a *app) listed(ctx context.Context, f *assetFlags, args []string) (p *proj
 		return p, chosen, err
 	}
 	p, err = a.definedProject(ctx, func(assets []plan.Asset) ([]ids.AssetKey, error) {
-		chosen, err = choice.of(assets)
+		chosen, err = choice.resolve(assets)
 		return nil, err
 	})
 	return p, chosen, err
@@ -293,10 +293,10 @@ func (a *app) short(name string) string {
 func (a *app) assetText(i *assetInfo, data dataText) string {
 	t := &sheet{style: a.style, width: 14}
 	t.field("asset", "%s", a.style.bold(i.Key.String()))
-	t.known("", view.OneLine(i.Description))
+	t.line("", view.OneLine(i.Description))
 	t.field("declared in", "%s (%s)", i.File, i.Kind())
-	t.known("depends on", words(i.DependsOn(), 0))
-	t.known("partitions", i.Partitioning())
+	t.line("depends on", words(i.DependsOn(), 0))
+	t.line("partitions", i.Partitioning())
 	of := plural(i.of, "partition")
 	if i.Broken != "" {
 		of = "? partitions"
@@ -318,11 +318,11 @@ func (a *app) assetText(i *assetInfo, data dataText) string {
 	if i.usual != nil {
 		t.field("one task", "%s", i.usual)
 	}
-	t.known("data", data.stored)
+	t.line("data", data.stored)
 	for n, text := range data.published {
-		t.field(first(n, "published"), "%s", text)
+		t.field(firstOnly(n, "published"), "%s", text)
 	}
-	t.known("pool", i.Pool)
+	t.line("pool", i.Pool)
 	if i.Retries.MaxAttempts > 1 {
 		attempts := fmt.Sprintf("%d attempts", i.Retries.MaxAttempts)
 		if !i.Retries.UserErrors {

@@ -107,10 +107,10 @@ func (a *app) backfillText(b *engine.Backfill) string {
 	}
 	fmt.Fprintf(&out, "backfill %s is %s\n", a.style.bold(b.ID), b.State)
 	if b.PausedAt != 0 {
-		line("paused", "%s by %s%s", stamp(b.PausedAt), orText(b.PausedBy, "servo"), after(": ", b.PauseReason))
+		line("paused", "%s by %s%s", stamp(b.PausedAt), orText(b.PausedBy, "servo"), prefixed(": ", b.PauseReason))
 	}
 	line("next", "%s", b.Next)
-	line("assets", "%s%s%s", view.Some(b.Assets), after(" ", view.Some(b.Selection)), after(", only ", b.Only))
+	line("assets", "%s%s%s", view.Some(b.Assets), prefixed(" ", view.Some(b.Selection)), prefixed(", only ", b.Only))
 	line("progress", "%s", progressText(b))
 	if len(b.Codes) > 0 {
 		var codes []string
@@ -130,9 +130,9 @@ func (a *app) backfillText(b *engine.Backfill) string {
 	if b.StopAt > 0 {
 		rules += fmt.Sprintf("; pauses at %s", plural(int(b.StopAt), "failed partition"))
 	}
-	line("chunks", "%s%s", rules, after(", pool ", b.Pool))
+	line("chunks", "%s%s", rules, prefixed(", pool ", b.Pool))
 	line("release", "%s", orText(release.Short(b.Release), "the current one"))
-	line("created", "%s%s", stamp(b.CreatedAt), after(" by ", b.CreatedBy))
+	line("created", "%s%s", stamp(b.CreatedAt), prefixed(" by ", b.CreatedBy))
 	if b.EndedAt != 0 {
 		line("ended", "%s", stamp(b.EndedAt))
 	}
@@ -365,7 +365,7 @@ func (a *app) awaitBackfill(ctx context.Context, s *session, id string) error {
 		if !over {
 			continue
 		}
-		a.note("backfill %s is %s%s", a.style.bold(b.ID), b.State, after(": ", b.PauseReason))
+		a.note("backfill %s is %s%s", a.style.bold(b.ID), b.State, prefixed(": ", b.PauseReason))
 		if b.Next != "" {
 			a.note("continue it with: %s", b.Next)
 		}

@@ -126,7 +126,7 @@ func (a *app) createBackfill(ctx context.Context, f *createBackfillFlags, args [
 		return err
 	}
 	choose := func(assets []plan.Asset) ([]ids.AssetKey, error) {
-		chosen, err := choice.of(assets)
+		chosen, err := choice.resolve(assets)
 		f.request.Plan.Select, f.request.Plan.Matched = chosen.Named, chosen.Matched
 		return chosen.Named, err
 	}

@@ -190,7 +190,7 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 			a.warn("%v", err)
 		}
 	}
-	s := a.own(stack, options.Dir)
+	s := a.ownSession(stack, options.Dir)
 	err = a.guard(ctx, s, func(ctx context.Context, s *session) error { return a.serve(ctx, s, current) })
 	return errors.Join(err, s.close())
 }

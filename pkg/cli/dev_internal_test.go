@@ -31,7 +31,7 @@ func TestServeReturnsReasonUnlessInterrupted(t *testing.T) {
 		require.NoError(t, err)
 		stack, err := embedded.Start(t.Context(), a.options(p))
 		require.NoError(t, err)
-		s := a.own(stack, dir)
+		s := a.ownSession(stack, dir)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(c.cause)
 		require.ErrorIs(t, a.serve(ctx, s, &loaded{project: p}), c.want)
@@ -55,7 +55,7 @@ func TestDevKeepsTheLastGoodProject(t *testing.T) {
 	require.NoError(t, err)
 	stack, err := embedded.Start(t.Context(), a.options(p))
 	require.NoError(t, err)
-	s := a.own(stack, root)
+	s := a.ownSession(stack, root)
 	defer func() { require.NoError(t, s.close()) }()
 	current := &loaded{}
 	current.set(p)

@@ -121,7 +121,7 @@ func backfillOf(s *state.State, runID string) string {
 	if err != nil || b.Next == "" {
 		return ""
 	}
-	return fmt.Sprintf("backfill %s is %s%s: continue it with %s\n", b.ID, b.State, after(": ", b.PauseReason), b.Next)
+	return fmt.Sprintf("backfill %s is %s%s: continue it with %s\n", b.ID, b.State, prefixed(": ", b.PauseReason), b.Next)
 }
 
 // explanation formats an explanation for people.

@@ -214,7 +214,7 @@ func (a *app) partitionText(
 	}
 	t.section("backfill")
 	for _, b := range backfills {
-		t.line("%s is %s%s; chunk %d is %s", b.ID, b.State, after(": ", b.PauseReason), b.Chunk, b.ChunkState)
+		t.line("%s is %s%s; chunk %d is %s", b.ID, b.State, prefixed(": ", b.PauseReason), b.Chunk, b.ChunkState)
 	}
 	a.automationText(t, x, automations)
 	t.section("one task")

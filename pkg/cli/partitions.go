@@ -217,7 +217,7 @@ func assetNamed(assets []plan.Asset, name string) (*plan.Asset, error) {
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := choice.of(assets)
+	chosen, err := choice.resolve(assets)
 	switch {
 	case err != nil:
 		return nil, err
@@ -236,7 +236,7 @@ func (a *app) partitionsText(asset *plan.Asset, partitions []view.Partition) str
 	}
 	t := &sheet{style: a.style, width: 14}
 	t.field("asset", "%s", a.style.bold(asset.Key.String()))
-	t.known("partitions", asset.Partitions.Range())
+	t.line("partitions", asset.Partitions.Range())
 	for _, status := range []string{string(staleness.Fresh), string(staleness.Stale), view.PartitionMissing, view.PartitionFailed} {
 		text := view.Grouped(int64(counts[status]))
 		if ranges := view.PartitionRanges(asset, partitions, status); ranges != "" {
@@ -244,6 +244,6 @@ func (a *app) partitionsText(asset *plan.Asset, partitions []view.Partition) str
 		}
 		t.field(status, "%s", text)
 	}
-	t.known("newest", view.Strip(asset, partitions))
+	t.line("newest", view.Strip(asset, partitions))
 	return t.String()
 }

@@ -42,7 +42,7 @@ func (p *progress) text(h view.Happening) string {
 	case h.Tasks > 1:
 		text = fmt.Sprintf("%s, for example %s", plural(h.Tasks, "task"), readable(t.TaskKey))
 	}
-	return p.style.as(string(h.State), pad(word, labelWidth)) + " " + text
+	return p.style.inColourOf(string(h.State), pad(word, labelWidth)) + " " + text
 }
 
 // summary describes the progress of a run on one line.
@@ -58,7 +58,7 @@ func (p *progress) summary(s *state.State) string {
 			word = "retrying"
 		}
 		if c.Tasks > 0 {
-			parts = append(parts, p.style.as(string(c.State), view.Grouped(int64(c.Tasks))+" "+word))
+			parts = append(parts, p.style.inColourOf(string(c.State), view.Grouped(int64(c.Tasks))+" "+word))
 		}
 	}
 	for _, wait := range view.Waits(s, r) {

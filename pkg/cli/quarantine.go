@@ -141,7 +141,7 @@ func (a *app) candidateText(c *engine.Candidate) string {
 	out.field("blocked", "%s", stamp(c.BlockedAt))
 	out.field("expires", "%s, then %s", stamp(c.ExpiresAt), onExpiry(c.ApproveOnExpiry))
 	for i, check := range c.FailedChecks {
-		out.field(first(i, "checks"), "%s: %s", check.Check, view.OneLine(check.Message))
+		out.field(firstOnly(i, "checks"), "%s: %s", check.Check, view.OneLine(check.Message))
 		if check.Sample != "" {
 			out.field("", "failing rows: %s", rowsCommand(c.Name, check.Check, c.RunID))
 		}

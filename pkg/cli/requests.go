@@ -72,7 +72,7 @@ func (a *app) requestRun(ctx context.Context, f runFlags, args []string, r *engi
 	if err != nil {
 		return err
 	}
-	chosen, err := choice.of(p.Assets)
+	chosen, err := choice.resolve(p.Assets)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (c assetChoice) names() func([]plan.Asset) ([]ids.AssetKey, error) {
 		if len(assets) == 0 {
 			return nil, errors.New("the project declares no assets: add .sql or .yaml files to " + project.AssetsDir)
 		}
-		chosen, err := c.of(assets)
+		chosen, err := c.resolve(assets)
 		return chosen.Named, err
 	}
 }

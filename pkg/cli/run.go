@@ -122,7 +122,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	}
 	request.Trigger = event.Trigger{Type: "manual", UserID: a.User}
 	choose := func(assets []plan.Asset) ([]ids.AssetKey, error) {
-		chosen, err := choice.of(assets)
+		chosen, err := choice.resolve(assets)
 		request.Roots, request.Plan.Select, request.Plan.Matched = chosen.Roots, chosen.Named, chosen.Matched
 		return chosen.Named, err
 	}

@@ -99,7 +99,7 @@ func (a *app) nextOfSchedule(ctx context.Context, name string, f *nextFlags) err
 	names := make([]string, len(schedules))
 	for i := range schedules {
 		if names[i] = schedules[i].Name; names[i] == name {
-			s, err := calendar.Of(&schedules[i])
+			s, err := calendar.Compile(&schedules[i])
 			if err != nil {
 				return err
 			}

@@ -129,18 +129,18 @@ func (a *app) scheduleText(s *engine.Schedule) string {
 	d := &s.Definition
 	fmt.Fprintf(&b, "schedule %s is %s\n", a.style.bold(s.Name), s.Status)
 	if s.PausedAt != 0 {
-		line("paused", "%s by %s%s", stamp(s.PausedAt), orText(s.PausedBy, "its failures"), after(": ", s.Reason))
+		line("paused", "%s by %s%s", stamp(s.PausedAt), orText(s.PausedBy, "its failures"), prefixed(": ", s.Reason))
 	}
 	line("error", "%s", s.Error)
 	line("ticks", "%s", expression(d))
-	line("runs", "%s%s", strings.Join(specAssets(d.Run), ", "), after(" ", strings.Join(d.Run.Partitions, " ")))
+	line("runs", "%s%s", strings.Join(specAssets(d.Run), ", "), prefixed(" ", strings.Join(d.Run.Partitions, " ")))
 	line("overlap", "%s", overlapOf(d))
 	line("catch up", "%s", orText(d.CatchUp, event.CatchUpNone))
 	if s.NextAt != 0 {
 		line("next", "%s", nextText(s))
 	}
 	if s.LastRun != "" {
-		line("last run", "%s%s", s.LastRun, after(" ", s.LastRunState))
+		line("last run", "%s%s", s.LastRun, prefixed(" ", s.LastRunState))
 	}
 	line("active", "%s", strings.Join(s.Active, ", "))
 	if s.Buffered > 0 {
@@ -156,7 +156,7 @@ func (a *app) scheduleText(s *engine.Schedule) string {
 // nextText describes the next tick, in the zone of the schedule.
 func nextText(s *engine.Schedule) string {
 	text := s.Next.Time().Format(time.RFC3339)
-	if c, err := calendar.Of(&s.Definition); err == nil {
+	if c, err := calendar.Compile(&s.Definition); err == nil {
 		text = s.Next.Time().In(c.Location()).Format(time.RFC3339)
 	}
 	if delay := s.NextAt.Sub(s.Next); delay > 0 {
@@ -165,8 +165,8 @@ func nextText(s *engine.Schedule) string {
 	return text
 }
 
-// after returns a prefix and a text, or "" if the text is empty.
-func after(prefix, text string) string {
+// prefixed returns a prefix and a text, or "" if the text is empty.
+func prefixed(prefix, text string) string {
 	if text == "" {
 		return ""
 	}

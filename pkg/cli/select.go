@@ -40,9 +40,9 @@ func (f *assetFlags) parse(args []string) (assetChoice, error) {
 	return c, nil
 }
 
-// of returns the chosen assets of a project. The result is empty if the project has no assets. An unknown name is a
-// usage error.
-func (c assetChoice) of(assets []plan.Asset) (selector.Result, error) {
+// resolve returns the chosen assets of a project. The result is empty if the project has no assets. An unknown name is
+// a usage error.
+func (c assetChoice) resolve(assets []plan.Asset) (selector.Result, error) {
 	if len(assets) == 0 {
 		return selector.Result{}, nil
 	}

@@ -53,7 +53,7 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 	for {
 		stack, err := embedded.Start(ctx, o)
 		if err == nil {
-			return a.own(stack, o.Dir), nil
+			return a.ownSession(stack, o.Dir), nil
 		}
 		locked, ok := errors.AsType[*embedded.LockedError](err)
 		switch {
@@ -110,9 +110,9 @@ func (s *session) who() string {
 	return fmt.Sprintf("process %d (owner of %s)", s.owner.PID, s.dir)
 }
 
-// own returns a session on a stack in this process. While the session closes, the log is suppressed, because errors of
-// interrupted executions are expected then.
-func (a *app) own(stack *embedded.Stack, dir string) *session {
+// ownSession returns a session on a stack in this process. While the session closes, the log is suppressed, because
+// errors of interrupted executions are expected then.
+func (a *app) ownSession(stack *embedded.Stack, dir string) *session {
 	return &session{Engine: stack.Engine, stack: stack, dir: dir, close: func() error {
 		a.quiet.Store(true)
 		err := stack.Close()

@@ -112,7 +112,7 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	}
 	out.field("trigger", "%s", trigger)
 	out.field("assets", "%s", words(st.Assets, st.AssetsTotal))
-	out.known("partitions", words(st.Partitions, st.PartitionsTotal))
+	out.line("partitions", words(st.Partitions, st.PartitionsTotal))
 	out.field("tasks", "%s: %s", view.Grouped(int64(st.TasksTotal)), counts(st.run))
 	for i, t := range st.Running {
 		if i == maxStatus {
@@ -123,24 +123,24 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 		if t.Message != "" {
 			line += "  " + view.OneLine(t.Message)
 		}
-		out.field(first(i, "running"), "%s", line)
+		out.field(firstOnly(i, "running"), "%s", line)
 	}
 	for i, wait := range st.Waits {
-		out.field(first(i, "waits"), "%s", wait)
+		out.field(firstOnly(i, "waits"), "%s", wait)
 	}
 	failedText(out, "retrying", st.Retrying, now)
 	failed := slices.DeleteFunc(slices.Clone(st.Failed), func(t view.FailedTask) bool { return t.Quarantine.Approved() })
 	failedText(out, "failed", failed, now)
 	approvedText(out, st.Failed)
 	for i := range st.Unpublished {
-		out.field(first(i, "publish"), "%s", placeText(&st.Unpublished[i], "", now.Time()))
+		out.field(firstOnly(i, "publish"), "%s", placeText(&st.Unpublished[i], "", now.Time()))
 	}
 	for i := range st.Backfills {
 		b := &st.Backfills[i]
-		out.field(first(i, "backfill"), "%s is %s: %s", b.ID, b.State, progressText(b))
+		out.field(firstOnly(i, "backfill"), "%s is %s: %s", b.ID, b.State, progressText(b))
 	}
-	out.known("error", st.Error)
-	out.known("cancelled", st.Cancelled)
+	out.line("error", st.Error)
+	out.line("cancelled", st.Cancelled)
 	switch {
 	case len(failed) > 0:
 		fmt.Fprintf(out, "\nservo logs %s %s\n%s\n", st.RunID, quoted(readable(failed[0].TaskKey)), repeatCommand(st.Repeat, st.RunID))
@@ -207,7 +207,7 @@ func failedText(out *sheet, name string, tasks []view.FailedTask, now event.Time
 		if t.Again != 0 {
 			again = "; again in " + view.Span(t.Again.Sub(now))
 		}
-		out.field(first(i, name), "%s  %s: %s%s", readable(t.TaskKey), t.Attempts, t.Error, again)
+		out.field(firstOnly(i, name), "%s  %s: %s%s", readable(t.TaskKey), t.Attempts, t.Error, again)
 	}
 }
 
@@ -219,7 +219,7 @@ func approvedText(out *sheet, tasks []view.FailedTask) {
 			continue
 		}
 		if n < maxStatus {
-			out.field(first(n, "approved"), "%s  the output is %s; %s", readable(t.TaskKey), t.Quarantine, t.Error)
+			out.field(firstOnly(n, "approved"), "%s  the output is %s; %s", readable(t.TaskKey), t.Quarantine, t.Error)
 		}
 		n++
 	}
@@ -235,8 +235,8 @@ func (a *app) lasted(st *runStatus, now event.Time) string {
 	return fmt.Sprintf("for %s", view.Span(now.Sub(st.CreatedAt)))
 }
 
-// first returns the name for the first of several lines, and "" for the other lines.
-func first(i int, name string) string {
+// firstOnly returns the name for the first of several lines, and "" for the other lines.
+func firstOnly(i int, name string) string {
 	if i == 0 {
 		return name
 	}

@@ -39,10 +39,10 @@ func (s style) green(text string) string     { return s.paint(green, text) }
 func (s style) errorText(text string) string { return s.red(text) }
 
 // state colours the name of a task state or run state.
-func (s style) state(name string) string { return s.as(name, name) }
+func (s style) state(name string) string { return s.inColourOf(name, name) }
 
-// as colours a text with the colour of a task state or run state.
-func (s style) as(state, text string) string { return s.paint(hues[state], text) }
+// inColourOf colours a text with the colour of a task state or run state.
+func (s style) inColourOf(state, text string) string { return s.paint(hues[state], text) }
 
 // hues maps states to their colours. States that it does not contain have no colour.
 var hues = map[string]string{
@@ -110,8 +110,8 @@ func (s *sheet) field(name, format string, args ...any) {
 	fmt.Fprintf(s, "%s%s\n", s.style.dim(pad(name, s.width)), fmt.Sprintf(format, args...))
 }
 
-// known adds a line with a name and a value, unless the value is empty.
-func (s *sheet) known(name, value string) {
+// line adds a line with a name and a value, unless the value is empty.
+func (s *sheet) line(name, value string) {
 	if value != "" {
 		s.field(name, "%s", value)
 	}

@@ -105,7 +105,7 @@ func (t *tail) follow(ctx context.Context) error {
 			}
 			continue
 		case attempt == nil && task.State.Terminal():
-			return t.over(ctx, s, task)
+			return t.reportEnd(ctx, s, task)
 		case attempt == nil:
 			t.say("waiting: %s is %s", t.taskKey, task.State)
 		case attempt.AttemptID != t.streamed:
@@ -254,8 +254,8 @@ func (t *tail) ended(ctx context.Context, s *state.State, task *state.Task, atte
 	return nil
 }
 
-// over reports how the task has ended.
-func (t *tail) over(ctx context.Context, s *state.State, task *state.Task) error {
+// reportEnd reports how the task has ended.
+func (t *tail) reportEnd(ctx context.Context, s *state.State, task *state.Task) error {
 	if t.only != 0 || !t.begun && task.State == state.TaskSucceeded {
 		_, err := t.stored(ctx, s, task, t.only) // fails if there is no such attempt
 		return err

@@ -58,7 +58,7 @@ func (a *app) test(ctx context.Context, f testFlags, args []string) error {
 	}
 	var chosen selector.Result
 	p, err := a.usableProject(ctx, func(assets []plan.Asset) ([]ids.AssetKey, error) {
-		chosen, err = choice.of(assets)
+		chosen, err = choice.resolve(assets)
 		return chosen.Named, err
 	})
 	if err != nil {

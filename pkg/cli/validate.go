@@ -94,7 +94,7 @@ func (a *app) startsEarly(assets []plan.Asset) []string {
 // surprises warns of schedules that may tick at other times than their author expects.
 func surprises(schedules []event.Schedule) (found []string) {
 	for i := range schedules {
-		if compiled, err := calendar.Of(&schedules[i]); err == nil { // an error was already reported as a problem
+		if compiled, err := calendar.Compile(&schedules[i]); err == nil { // an error was already reported as a problem
 			for _, note := range compiled.Notes() {
 				found = append(found, "schedule "+schedules[i].Name+": "+note)
 			}

@@ -119,7 +119,7 @@ func (p *chunkPlanner) read(ctx context.Context) error {
 		case state.CellDone:
 			p.done = append(p.done, i)
 		case state.CellLeft:
-			made, err := p.made(ctx, p.cells[i])
+			made, err := p.madeSince(ctx, p.cells[i])
 			switch {
 			case err != nil:
 				return err
@@ -133,8 +133,8 @@ func (p *chunkPlanner) read(ctx context.Context) error {
 	return nil
 }
 
-// made reports whether a partition is fresh and was materialized after the backfill was created.
-func (p *chunkPlanner) made(ctx context.Context, cell backfill.Cell) (bool, error) {
+// madeSince reports whether a partition is fresh and was materialized after the backfill was created.
+func (p *chunkPlanner) madeSince(ctx context.Context, cell backfill.Cell) (bool, error) {
 	row, err := p.snap.Partition(ctx, cell.Asset.String(), cell.Partition)
 	if err != nil || row == nil || row.VersionSeq <= p.backfill.CreatedSeq {
 		return false, err
@@ -267,7 +267,7 @@ func (p *chunkPlanner) failed(ctx context.Context) (map[ids.AssetKey][]string, e
 				continue
 			}
 			var made bool
-			if made, err = p.made(ctx, cells[i]); err != nil {
+			if made, err = p.madeSince(ctx, cells[i]); err != nil {
 				return false
 			}
 			if !made {

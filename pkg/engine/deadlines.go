@@ -271,7 +271,7 @@ func (r *risk) judge(x *Promise, row *state.Promise) error {
 	if err != nil {
 		return fmt.Errorf("read deadline of %s: %w", row.AssetKey, err)
 	}
-	needs, err := r.left(key)
+	needs, err := r.remaining(key)
 	if err != nil {
 		return err
 	}
@@ -312,9 +312,9 @@ func (r *risk) unmade(row *state.Promise, key ids.AssetKey) bool {
 	return !found || !made // without expected partitions, the period has not ended
 }
 
-// left estimates how long the remaining work for an asset takes: the duration of the longest chain of assets that
+// remaining estimates how long the remaining work for an asset takes: the duration of the longest chain of assets that
 // must run and that ends with this asset.
-func (r *risk) left(key ids.AssetKey) (time.Duration, error) {
+func (r *risk) remaining(key ids.AssetKey) (time.Duration, error) {
 	if needs, known := r.needs[key]; known {
 		return needs, nil
 	}
@@ -332,7 +332,7 @@ func (r *risk) left(key ids.AssetKey) (time.Duration, error) {
 		if n.Missing+n.Stale == 0 {
 			continue
 		}
-		needs, err := r.left(up)
+		needs, err := r.remaining(up)
 		if err != nil {
 			return 0, err
 		}

@@ -28,7 +28,7 @@ func PartitionMarkers(ctx context.Context, store blob.Store, snap *snapshot.Snap
 		if row.OutputURI == "" {
 			continue
 		}
-		marker, err := read.of(ctx, row)
+		marker, err := read.get(ctx, row)
 		if err != nil {
 			return nil, fmt.Errorf("read the commit marker of output %s: run `servo admin verify`: %w", row.OutputURI, err)
 		}
@@ -44,7 +44,7 @@ type markers struct {
 	last  *contract.CommitMarker
 }
 
-func (m *markers) of(ctx context.Context, row *state.Partition) (*contract.CommitMarker, error) {
+func (m *markers) get(ctx context.Context, row *state.Partition) (*contract.CommitMarker, error) {
 	if key := contract.CommitMarkerKeyOf(row.OutputURI); key != m.key {
 		m.key, m.last = key, nil
 		if data, _, err := blob.Get(ctx, m.store, key, contract.MaxCommitMarkerBytes); err == nil {

@@ -240,7 +240,7 @@ func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to tim
 	case found.Status == "paused" && repeated == "":
 		return b, fmt.Errorf("backfill schedule %s: %w: resume it with `servo schedule resume %s`", name, ErrPaused, name)
 	}
-	s, err := calendar.Of(&found.Definition)
+	s, err := calendar.Compile(&found.Definition)
 	if err != nil {
 		return b, fmt.Errorf("backfill schedule %s: %w", name, err)
 	}

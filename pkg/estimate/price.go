@@ -35,14 +35,14 @@ func (e *Estimate) Price(p Prices) {
 			e.Unpriced += a.Tasks
 			continue
 		}
-		a.Cost, a.CostP95 = p.of(a.Tasks, &a.Median), p.of(a.Tasks, &a.P95)
+		a.Cost, a.CostP95 = p.cost(a.Tasks, &a.Median), p.cost(a.Tasks, &a.P95)
 		e.Cost, e.CostP95 = sum(e.Cost, a.Cost), sum(e.CostP95, a.CostP95)
 	}
 }
 
-// of returns the price of a number of tasks that each use the resources of the sample. It rounds
-// down once for each kind of price, after the multiplication.
-func (p Prices) of(tasks int, each *Sample) int64 {
+// cost returns the price of a number of tasks that each use the resources of the sample. It rounds down once for each
+// kind of price, after the multiplication.
+func (p Prices) cost(tasks int, each *Sample) int64 {
 	total := int64(0)
 	for _, part := range []struct{ price, count, unit int64 }{
 		{p.CPUSecond, int64(each.CPU), nsPerSecond},

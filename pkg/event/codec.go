@@ -172,7 +172,7 @@ func decodeFields(fields members) (*Envelope, *DecodeError) {
 		return nil, refusal(ReasonInvalid, "%v", err)
 	}
 	if err := layouts.assign(reflect.ValueOf(payload).Elem(), l.Payload); err != nil {
-		return nil, refusal(ReasonInvalid, "%v", at("payload", err))
+		return nil, refusal(ReasonInvalid, "%v", atPath("payload", err))
 	}
 	e := &Envelope{
 		ID:            l.EventID,

@@ -89,8 +89,8 @@ type misplaced struct {
 func (m *misplaced) Error() string { return m.path + ": " + m.err.Error() }
 func (m *misplaced) Unwrap() error { return m.err }
 
-// at prepends path to the path of an error. Most values are valid, so paths are composed only for errors.
-func at(path string, err error) error {
+// atPath prepends path to the path of an error. Most values are valid, so paths are composed only for errors.
+func atPath(path string, err error) error {
 	inner, ok := errors.AsType[*misplaced](err)
 	switch {
 	case !ok:
@@ -108,12 +108,12 @@ func (set layoutSet) object(v reflect.Value, fields members) error {
 		raw, ok := fields.get(f.name)
 		if !ok {
 			if f.required {
-				return at(f.name, errMissing)
+				return atPath(f.name, errMissing)
 			}
 			continue
 		}
 		if err := set.assign(v.FieldByIndex(f.index), raw); err != nil {
-			return at(f.name, err)
+			return atPath(f.name, err)
 		}
 	}
 	return nil
@@ -179,7 +179,7 @@ func (set layoutSet) list(v reflect.Value, raw json.RawMessage) error {
 	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
 	for i, item := range items {
 		if err := set.assign(v.Index(i), item); err != nil {
-			return at("["+strconv.Itoa(i)+"]", err)
+			return atPath("["+strconv.Itoa(i)+"]", err)
 		}
 	}
 	return nil
@@ -197,7 +197,7 @@ func (set layoutSet) dictionary(v reflect.Value, raw json.RawMessage) error {
 	for key, item := range items.byName() {
 		value := reflect.New(v.Type().Elem()).Elem()
 		if err := set.assign(value, item); err != nil {
-			return at(fmt.Sprintf("[%.100q]", key), err)
+			return atPath(fmt.Sprintf("[%.100q]", key), err)
 		}
 		v.SetMapIndex(reflect.ValueOf(key), value)
 	}

@@ -288,7 +288,7 @@ func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 	known["uses"] = func(n *yaml.Node) { // for queries, [usesField] replaces this function
 		f.fail(n, "remove it", "uses is for queries: a command has no extensions of DuckDB")
 	}
-	f.mapping(n, "an asset", known.with(more))
+	f.mapping(n, "an asset", known.merged(more))
 	return n.Kind == yaml.MappingNode
 }
 

@@ -127,8 +127,8 @@ type columnSets struct {
 	sets  map[ids.AssetKey]map[string]bool
 }
 
-// of returns the columns of an asset, from its contract or its query. It returns nil if they are not known.
-func (s *columnSets) of(key ids.AssetKey) map[string]bool {
+// columnsOf returns the columns of an asset, from its contract or its query. It returns nil if they are not known.
+func (s *columnSets) columnsOf(key ids.AssetKey) map[string]bool {
 	if set, ok := s.sets[key]; ok {
 		return set
 	}
@@ -151,7 +151,7 @@ func (s *columnSets) of(key ids.AssetKey) map[string]bool {
 		}
 		for _, ref := range a.output.Rest {
 			upstream, what := ref.classify()
-			columns := s.of(upstream)
+			columns := s.columnsOf(upstream)
 			if what != refAsset || columns == nil {
 				return nil
 			}
@@ -198,7 +198,7 @@ func (l *loader) linkChecks(a *declared, columns *columnSets) {
 // relationship reads.
 func (l *loader) checkColumnsExist(key ids.AssetKey, c *check, columns *columnSets) {
 	report := func(at place, name string, of ids.AssetKey) {
-		set := columns.of(of)
+		set := columns.columnsOf(of)
 		if set == nil || set[strings.ToLower(name)] {
 			return
 		}

@@ -264,7 +264,7 @@ func (s *schedule) compile() {
 		}
 		*bound.to = event.At(at)
 	}
-	compiled, err := calendar.Of(&s.Schedule)
+	compiled, err := calendar.Compile(&s.Schedule)
 	if err != nil {
 		s.invalid(err)
 	} else if compiled.EveryHour() && s.fields["dst"] != nil {

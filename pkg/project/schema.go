@@ -248,8 +248,8 @@ func sharedShapes() properties {
 	}
 }
 
-// with adds the fields in more to known, where they replace fields of the same name, and returns known.
-func (known fields) with(more fields) fields {
+// merged adds the fields in more to known, where they replace fields of the same name, and returns known.
+func (known fields) merged(more fields) fields {
 	maps.Copy(known, more)
 	return known
 }

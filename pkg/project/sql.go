@@ -70,7 +70,7 @@ func (l *loader) readSQLAsset(name string, text []byte) {
 	n := f.parse(header)
 	l.nameless = l.nameless || n == nil && len(bytes.TrimSpace(header)) > 0 // the header may set another key
 	if n != nil && !isNull(n) {
-		f.assetFields(n, a, queryFields.fields(f, a).with(f.refusedInQuery()))
+		f.assetFields(n, a, queryFields.fields(f, a).merged(f.refusedInQuery()))
 		if a.Key == (ids.AssetKey{}) && !hasField(n, "asset") {
 			l.setKeyOfPath(a)
 		}

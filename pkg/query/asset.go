@@ -261,7 +261,7 @@ func (db *DB) assetOf(key string, columns []space.Column) *asset {
 
 // add adds the files that the commit marker of one partition's output names. uri is an object key that ends in "/".
 func (a *asset) add(markers *markers, uri, partition string) {
-	marker, err := markers.of(uri, partition)
+	marker, err := markers.marker(uri, partition)
 	if err != nil {
 		a.problem = err.Error()
 		return
@@ -294,8 +294,8 @@ type markers struct {
 	last *contract.CommitMarker
 }
 
-// of returns the commit marker of a partition's output. If the output is not part of a batch, partition may be "".
-func (m *markers) of(uri, partition string) (*contract.CommitMarker, error) {
+// marker returns the commit marker of a partition's output. If the output is not part of a batch, partition may be "".
+func (m *markers) marker(uri, partition string) (*contract.CommitMarker, error) {
 	key := contract.CommitMarkerKeyOf(uri)
 	if _, batch := contract.BatchOf(uri); batch && key != m.key {
 		m.key, m.last = key, nil

@@ -131,7 +131,7 @@ func (f *bareFold) ledger(ctx context.Context, after string) error {
 	for _, key := range f.deferred.timers {
 		g, err := f.reader.group(ctx, key.A, key.B)
 		if err == nil {
-			err = f.one(ctx, g)
+			err = f.foldGroup(ctx, g)
 		}
 		if err != nil {
 			return err
@@ -182,15 +182,15 @@ func (f *bareFold) entries(ctx context.Context, entries []archive.Entry) error {
 
 func (f *bareFold) all(ctx context.Context, groups []fold.Group) error {
 	for _, g := range groups {
-		if err := f.one(ctx, g); err != nil {
+		if err := f.foldGroup(ctx, g); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one folds a group, and then the dead letters that have waited for the runs that the group creates.
-func (f *bareFold) one(ctx context.Context, g fold.Group) error {
+// foldGroup folds a group, and then the dead letters that have waited for the runs that the group creates.
+func (f *bareFold) foldGroup(ctx context.Context, g fold.Group) error {
 	queue := []fold.Group{g}
 	for len(queue) > 0 {
 		next := queue[0]

@@ -98,8 +98,8 @@ func (c *Catalog) Select(q Query) (Result, error) {
 		return Result{}, errorf("selection %q matches no asset: list the assets with `servo assets`", text)
 	}
 	r := Result{
-		Keys: c.of(selected), Named: c.of(named.and(selected)), Matched: c.of(selected.and(named.complement(len(c.keys)))),
-		Roots: c.of(roots.and(selected)),
+		Keys: c.keysIn(selected), Named: c.keysIn(named.and(selected)), Matched: c.keysIn(selected.and(named.complement(len(c.keys)))),
+		Roots: c.keysIn(roots.and(selected)),
 	}
 	if len(r.Roots) == 0 {
 		r.Roots = r.Keys
@@ -109,8 +109,8 @@ func (c *Catalog) Select(q Query) (Result, error) {
 
 func (c *Catalog) none() set { return newSet(len(c.keys)) }
 
-// of returns the keys in a set.
-func (c *Catalog) of(s set) []ids.AssetKey {
+// keysIn returns the keys in a set.
+func (c *Catalog) keysIn(s set) []ids.AssetKey {
 	var keys []ids.AssetKey
 	s.each(func(i int32) { keys = append(keys, c.keys[i]) })
 	return keys

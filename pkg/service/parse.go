@@ -67,7 +67,7 @@ overrides the environment, and the environment overrides the file.
 		name := variable(fl.Name)
 		if value := getenv(name); value != "" && !given[fl.Name] {
 			given[fl.Name] = true
-			problems = append(problems, set(fl, name, value))
+			problems = append(problems, setFlag(fl, name, value))
 		}
 	})
 	if *file != "" {
@@ -98,8 +98,8 @@ func (c collected) Set(value string) error {
 	return nil
 }
 
-// set sets a flag to a value. source names the origin of the value in the error.
-func set(fl *flag.Flag, source, value string) error {
+// setFlag sets a flag to a value. source names the origin of the value in the error.
+func setFlag(fl *flag.Flag, source, value string) error {
 	c, ok := fl.Value.(collected)
 	if ok && c.Value.Set(value) != nil {
 		return fmt.Errorf("%s %q: want a value of type %s", source, value, c.of)
@@ -160,11 +160,11 @@ func setFromFile(f *flag.FlagSet, name string, node *yaml.Node, given, twice boo
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	before := fl.Value.String()
-	if err := set(fl, name, value); err != nil {
+	if err := setFlag(fl, name, value); err != nil {
 		return err
 	}
 	if given {
-		return set(fl, name, before)
+		return setFlag(fl, name, before)
 	}
 	return nil
 }

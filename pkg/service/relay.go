@@ -106,7 +106,7 @@ func (r *relay[T]) run(ctx context.Context) error {
 func (r *relay[T]) drain(ctx context.Context, d ids.Domain, l *lane[T]) {
 	backoff := firstBackoff
 	for {
-		v, ok := r.next(ctx, d, l)
+		v, ok := r.take(ctx, d, l)
 		if !ok {
 			return
 		}
@@ -138,9 +138,9 @@ func (r *relay[T]) drain(ctx context.Context, d ids.Domain, l *lane[T]) {
 	}
 }
 
-// next returns the waiting value once its delay is over. It returns false if ctx is done, or if no value waits; in
-// the second case, it also deletes the lane.
-func (r *relay[T]) next(ctx context.Context, d ids.Domain, l *lane[T]) (v T, ok bool) {
+// take returns the waiting value once its delay is over. It returns false if ctx is done, or if no value waits; in the
+// second case, it also deletes the lane.
+func (r *relay[T]) take(ctx context.Context, d ids.Domain, l *lane[T]) (v T, ok bool) {
 	for ctx.Err() == nil {
 		r.mu.Lock()
 		if !l.full {

@@ -58,8 +58,8 @@ type known struct {
 // maxTexts limits the number of cached texts.
 const maxTexts = 20_000
 
-// of returns the text of a file in a folder. It reads the file again if its stamp has changed.
-func (t *Texts) of(root, name string, now stamp) string {
+// text returns the text of a file in a folder. It reads the file again if its stamp has changed.
+func (t *Texts) text(root, name string, now stamp) string {
 	path := filepath.Join(root, name)
 	t.mu.Lock()
 	old, ok := t.known[path]
@@ -92,7 +92,7 @@ func (t *Texts) Watch(root string, want map[string]string) *Code {
 	c.before = c.stamps()
 	for name, planned := range want {
 		now := c.before[name]
-		if planned != now.text() && planned != t.of(root, name, now) {
+		if planned != now.text() && planned != t.text(root, name, now) {
 			c.other = true
 		}
 	}

@@ -31,10 +31,10 @@ const ahead = 2
 func (d *Deadlines) First(after time.Time) (key string, at time.Time, ok bool) {
 	lo, hi := d.axis.first, min(d.axis.last, d.axis.current(after)+ahead)
 	if lo > hi {
-		return d.from(lo)
+		return d.firstFrom(lo)
 	}
 	n := sort.Search(int(hi-lo+1), func(i int) bool { return d.at(lo + int64(i)).After(after) })
-	return d.from(lo + int64(n))
+	return d.firstFrom(lo + int64(n))
 }
 
 // Next returns the declared period that follows the period with a key, and its deadline.
@@ -50,14 +50,14 @@ func (d *Deadlines) Next(key string) (next string, at time.Time, ok bool, err er
 		}
 		n = d.axis.current(start)
 	}
-	next, at, ok = d.from(n + 1)
+	next, at, ok = d.firstFrom(n + 1)
 	return next, at, ok, nil
 }
 
 func (d *Deadlines) at(n int64) time.Time { return d.due(d.axis.interval(n)) }
 
-// from returns the first declared period that exists and whose number is at least n, and its deadline.
-func (d *Deadlines) from(n int64) (key string, at time.Time, ok bool) {
+// firstFrom returns the first declared period that exists and whose number is at least n, and its deadline.
+func (d *Deadlines) firstFrom(n int64) (key string, at time.Time, ok bool) {
 	for ; n <= d.axis.last; n++ {
 		if d.axis.exists(n) {
 			return d.axis.key(n), d.at(n), true

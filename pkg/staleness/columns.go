@@ -101,8 +101,8 @@ type columns struct {
 	next int
 }
 
-// of returns the cell of a partition, or nil if columns has none.
-func (c *columns) of(key string) *cell {
+// cell returns the cell of a partition, or nil if columns has none.
+func (c *columns) cell(key string) *cell {
 	if c.next < len(c.keys) && c.keys[c.next] == key {
 		c.next++
 		return &c.cells[c.next-1]
@@ -122,4 +122,4 @@ func (c *columns) of(key string) *cell {
 	return &c.cells[low]
 }
 
-func (c *columns) has(key string) bool { return c.of(key) != nil }
+func (c *columns) has(key string) bool { return c.cell(key) != nil }

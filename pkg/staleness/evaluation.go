@@ -223,7 +223,7 @@ func (e *Evaluation) load(key ids.AssetKey) (*evaluated, error) {
 // loaded, it reads one row.
 func (e *Evaluation) cell(a *evaluated, partition string) (*cell, error) {
 	if a.loaded {
-		return a.of(partition), nil
+		return a.cell(partition), nil
 	}
 	if known, ok := a.some[partition]; ok {
 		return known, nil

@@ -86,7 +86,7 @@ func (t *diffTable) change(c Change) {
 		if differs {
 			from = firstDifference(c.Expected[i].Text, c.Actual[i].Text)
 		}
-		expected[i], actual[i] = c.Expected[i].from(from), c.Actual[i].from(from)
+		expected[i], actual[i] = c.Expected[i].after(from), c.Actual[i].after(from)
 		if differs {
 			marks[i] = strings.Repeat("^", max(utf8.RuneCountInString(expected[i]), utf8.RuneCountInString(actual[i])))
 		}
@@ -111,8 +111,8 @@ func firstDifference(a, b string) int {
 	return same - before
 }
 
-// from returns the value on one line, without the characters before the index start.
-func (f Field) from(start int) string {
+// after returns the value on one line, without the characters before the index start.
+func (f Field) after(start int) string {
 	runes := []rune(f.Text)
 	if f.Null || start == 0 || start >= len(runes) {
 		return f.shown()

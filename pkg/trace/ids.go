@@ -49,8 +49,8 @@ func spanContext(runID, id string) oteltrace.SpanContext {
 
 type nextKey struct{}
 
-// as returns a context in which the span id of the next span is derived from id.
-func as(ctx context.Context, id string) context.Context {
+// withSpanSeed returns a context in which the span id of the next span is derived from id.
+func withSpanSeed(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, nextKey{}, id)
 }
 

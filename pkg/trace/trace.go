@@ -104,7 +104,7 @@ func (t *Tracer) StartAttempt(ctx context.Context, about About, at time.Time) (c
 	if t == nil {
 		return ctx, nil
 	}
-	_, span := t.Start(as(ctx, about.AttemptID), "attempt", about,
+	_, span := t.Start(withSpanSeed(ctx, about.AttemptID), "attempt", about,
 		oteltrace.WithTimestamp(at), oteltrace.WithSpanKind(oteltrace.SpanKindConsumer))
 	// Do not return the context from Start: child spans in that context would also get the attempt's id.
 	return oteltrace.ContextWithSpan(ctx, span.span), span
@@ -125,7 +125,7 @@ func (t *Tracer) Run(ctx context.Context, about About, outcome string, began, en
 	if t == nil {
 		return
 	}
-	_, span := t.tracer.Start(as(ctx, about.RunID), "run", oteltrace.WithNewRoot(), oteltrace.WithTimestamp(began),
+	_, span := t.tracer.Start(withSpanSeed(ctx, about.RunID), "run", oteltrace.WithNewRoot(), oteltrace.WithTimestamp(began),
 		oteltrace.WithAttributes(append(about.attributes(), attribute.String("servo.outcome", outcome))...))
 	span.End(oteltrace.WithTimestamp(ended))
 }

@@ -198,7 +198,7 @@ func (a *attempt) copyBatch(ctx context.Context, d *database, t *work, query *re
 		return nil, 0, err
 	}
 	if cpu, ok := d.cpuTime(); ok {
-		a.used(cpu)
+		a.addCPU(cpu)
 	}
 	if err := d.refuseStrangers(ctx, t, cells[0].Dimensions()); err != nil {
 		return nil, 0, err

@@ -153,7 +153,7 @@ func (r *checkRun) run(ctx context.Context, checks []*quality.Check) ([]event.Ch
 	for _, c := range checks {
 		var result event.CheckResult
 		err := r.limited(ctx, c, func(ctx context.Context) (err error) {
-			result, err = r.one(ctx, c)
+			result, err = r.executeCheck(ctx, c)
 			return err
 		})
 		if cause := context.Cause(ctx); cause != nil {
@@ -194,8 +194,8 @@ func (r *checkRun) limited(ctx context.Context, c *quality.Check, do func(contex
 	return err
 }
 
-// one executes one check.
-func (r *checkRun) one(ctx context.Context, c *quality.Check) (event.CheckResult, error) {
+// executeCheck executes one check.
+func (r *checkRun) executeCheck(ctx context.Context, c *quality.Check) (event.CheckResult, error) {
 	switch {
 	case r.w.cfg.Checker != nil:
 		m, err := r.w.cfg.Checker(ctx, Execution{RunID: r.env.RunID, TaskKey: r.env.TaskKey, Attempt: r.env.Attempt}, c)

@@ -92,7 +92,7 @@ func (a *attempt) execute(ctx context.Context, cmd *exec.Cmd) error {
 		return launchFailure(cmd.Path, err)
 	}
 	err = p.wait(ctx, a.w.cfg.Clock)
-	a.used(cpuOf(cmd.ProcessState))
+	a.addCPU(cpuOf(cmd.ProcessState))
 	_, _ = stdout.Flush(), stderr.Flush() // writing to memory cannot fail
 	if err != nil {
 		return exitFailure(err, errorTail, cmd.Args[0])

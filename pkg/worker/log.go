@@ -71,7 +71,7 @@ func (l *boundedLog) read(at int64, chunk int) (text []byte, next int64, more <-
 	case at < first:
 		return contract.OmittedText(first - at), first, nil
 	case at < end:
-		text = l.tail.from(int(at-first), chunk)
+		text = l.tail.slice(int(at-first), chunk)
 		return text, at + int64(len(text)), nil
 	case l.closed:
 		return nil, at, nil
@@ -153,8 +153,8 @@ func (t *tail) write(p []byte) {
 	}
 }
 
-// from returns at most n of the kept bytes, starting with byte i.
-func (t *tail) from(i, n int) []byte {
+// slice returns at most n of the kept bytes, starting with byte i.
+func (t *tail) slice(i, n int) []byte {
 	i = (t.next + i) % len(t.ring)
 	oldest := t.next
 	end := len(t.ring)

@@ -23,8 +23,8 @@ func (a *attempt) measure(took time.Duration) {
 	}
 }
 
-// used adds CPU time to the sum for the task.
-func (a *attempt) used(cpu time.Duration) { a.usage.cpu, a.usage.measured = a.usage.cpu+cpu, true }
+// addCPU adds CPU time to the sum for the task.
+func (a *attempt) addCPU(cpu time.Duration) { a.usage.cpu, a.usage.measured = a.usage.cpu+cpu, true }
 
 // cpuOf returns the CPU time of a program that has exited and of the processes that it waited for.
 func cpuOf(s *os.ProcessState) time.Duration {

@@ -116,7 +116,7 @@ func (m *mergedReader) open(ctx context.Context) error {
 	for _, run := range m.a.w.cfg.Merging.Limits.Cover(m.read, usable.files) {
 		path, known := paths[run.File]
 		if !known {
-			path, err = m.fetch(ctx, prefix, usable.entries[run.File].ID, usable.files[run.File], m.used(usable.files, run.File))
+			path, err = m.fetch(ctx, prefix, usable.entries[run.File].ID, usable.files[run.File], m.replacedBytes(usable.files, run.File))
 			if err != nil {
 				m.a.log.DebugContext(ctx, "a merged file is not used", "asset", m.in.asset.String(), "error", err)
 			}
@@ -146,8 +146,8 @@ func hasKeys(f *merged.File, columns []space.Column) bool {
 	return !slices.ContainsFunc(partcolumn.Missing(columns, names), func(c space.Column) bool { return !slices.Contains(f.Keys, c) })
 }
 
-// used returns the total size of the single files that a merged file replaces for this input.
-func (m *mergedReader) used(files []*merged.File, file int) (bytes int64) {
+// replacedBytes returns the total size of the single files that a merged file replaces for this input.
+func (m *mergedReader) replacedBytes(files []*merged.File, file int) (bytes int64) {
 	for _, run := range m.a.w.cfg.Merging.Limits.Cover(m.read, files) {
 		if run.File == file {
 			for i := run.From; i < run.To; i++ {

@@ -134,7 +134,7 @@ func (a *attempt) executeWith(ctx context.Context, d *database, t *work, inputs 
 	}
 	made, rows, err := a.copyResult(ctx, d, t, query)
 	if cpu, ok := d.cpuTime(); ok {
-		a.used(cpu)
+		a.addCPU(cpu)
 	}
 	if err != nil {
 		if !retried {

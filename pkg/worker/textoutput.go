@@ -332,7 +332,7 @@ func (r *textReader) fill(ctx context.Context, d *database) error {
 					if at >= len(values) {
 						return errors.New("the file has changed while it was read: a process that the command started is still writing to it: let the command wait for this process")
 					}
-					text, err := r.held(at-before, &row.Values[j])
+					text, err := r.textOf(at-before, &row.Values[j])
 					if err != nil {
 						return r.unfit(i, row.At, row.Values[j].Text, at-before)
 					}
@@ -352,8 +352,8 @@ func (r *textReader) fill(ctx context.Context, d *database) error {
 	})
 }
 
-// held returns a value of a column as text. DuckDB casts this text to the type of the column.
-func (r *textReader) held(column int, v *textrows.Value) (string, error) {
+// textOf returns a value of a column as text. DuckDB casts this text to the type of the column.
+func (r *textReader) textOf(column int, v *textrows.Value) (string, error) {
 	if n := r.columns[column].nested; n != nil && v.Kind == textrows.Nested {
 		return n.hold(v.Text)
 	}

@@ -91,7 +91,7 @@ func (b *bench) sampleServo(ctx context.Context, dir, workload string) (done sam
 }
 
 func (b *bench) samplePeer(ctx context.Context, p peer, dir, workload string) (done sample, err error) {
-	job, err := work.Of(workload, b.idle.Runs)
+	job, err := work.Named(workload, b.idle.Runs)
 	if err != nil {
 		return done, err
 	}

@@ -99,7 +99,7 @@ func (q *queue) take() (batch []*change) {
 func (s *Store) run(batch []*change) {
 	err := os.ErrClosed
 	if !s.closed {
-		err = s.writes.with(func() error { return s.commitAll(batch) })
+		err = s.writes.holding(func() error { return s.commitAll(batch) })
 	}
 	for _, c := range batch {
 		if c.folder != nil {

@@ -211,7 +211,7 @@ func (s *Store) makeReady() (err error) {
 	if s.stamps.tick, err = probe(s.root); err != nil {
 		return err
 	}
-	return s.writes.with(s.enter)
+	return s.writes.holding(s.enter)
 }
 
 // makeDurable creates a directory and its parents, and flushes the ones that it created.

@@ -326,7 +326,7 @@ func TestDeadWriterLeavesNoRecord(t *testing.T) {
 	_, err := s.Create(ctx, "a", []byte("x"))
 	require.NoError(t, err)
 	// A process dies while it holds the lock and has written half of its record.
-	require.NoError(t, s.writes.with(func() error {
+	require.NoError(t, s.writes.holding(func() error {
 		c := &change{key: "b", content: &temp{store: s, size: 1, data: []byte("y")}, version: s.journal.status.last + 1}
 		r := c.record()
 		b, _ := r.append(nil, s.journal.status.chain)

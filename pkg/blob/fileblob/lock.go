@@ -23,9 +23,9 @@ func openLock(root *os.Root, name string) (*lock, error) {
 	return &lock{file: file}, nil
 }
 
-// with calls the function do while it holds the lock. Another process holds the lock for at most one batch, that is,
+// holding calls the function do while it holds the lock. Another process holds the lock for at most one batch, that is,
 // for a flush of the journal and the renames.
-func (l *lock) with(do func() error) (err error) {
+func (l *lock) holding(do func() error) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := flock(l.file, unix.LOCK_EX); err != nil {

@@ -18,7 +18,7 @@ func (s *Store) shorten() {
 		return
 	}
 	var flush func()
-	_ = s.writes.with(func() error {
+	_ = s.writes.holding(func() error {
 		err := s.enter()
 		if err == nil {
 			flush = s.rotate(s.limits.rest)
@@ -71,7 +71,7 @@ func (s *Store) flushOf(old *os.File) func() {
 			}
 			return f.keys(), nil
 		})
-		_ = s.writes.with(func() error {
+		_ = s.writes.holding(func() error {
 			s.journal.rotating = false
 			return s.endRotation(old, flushed)
 		})

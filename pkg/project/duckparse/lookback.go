@@ -112,9 +112,9 @@ func (f *from) filter(v any) []bound {
 	n := object(v)
 	switch n["type"] {
 	case "CONJUNCTION_AND":
-		return f.all(array(n["children"]))
+		return f.allOf(array(n["children"]))
 	case "CONJUNCTION_OR":
-		return f.any(array(n["children"]))
+		return f.anyOf(array(n["children"]))
 	}
 	bounds := f.expression(v)
 	for i := range bounds {
@@ -124,9 +124,9 @@ func (f *from) filter(v any) []bound {
 	return bounds
 }
 
-// all returns the bounds of filters that are joined with AND. If one of the filters compares days, comparisons of
+// allOf returns the bounds of filters that are joined with AND. If one of the filters compares days, comparisons of
 // months are not lookbacks, as in month(born) = month(…) AND day(born) = day(…).
-func (f *from) all(filters []any) (bounds []bound) {
+func (f *from) allOf(filters []any) (bounds []bound) {
 	for _, filter := range filters {
 		bounds = append(bounds, f.filter(filter)...)
 	}
@@ -136,9 +136,9 @@ func (f *from) all(filters []any) (bounds []bound) {
 	return bounds
 }
 
-// any returns the bounds of filters that are joined with OR. It returns the bounds of a column only if each of the
+// anyOf returns the bounds of filters that are joined with OR. It returns the bounds of a column only if each of the
 // filters sets a bound for this column.
-func (f *from) any(filters []any) (bounds []bound) {
+func (f *from) anyOf(filters []any) (bounds []bound) {
 	var alternatives [][]bound
 	for _, filter := range filters {
 		alternatives = append(alternatives, f.filter(filter))

@@ -221,7 +221,7 @@ func (r *rows) renamed(names []any) *rows {
 
 // selectRows describes the result of a SELECT.
 func (s *separation) selectRows(n map[string]any, with *withRows, outer *frame) *rows {
-	f := s.from(n, with, outer)
+	f := s.fromClause(n, with, outer)
 	items := array(n["select_list"])
 	if n["sample"] != nil && !f.fixed {
 		s.report(n, "remove the sample", "a random sample of a batch has other rows than the samples of its single partitions")

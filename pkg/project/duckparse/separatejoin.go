@@ -35,8 +35,8 @@ func (c *chain) frame(with *withRows, outer *frame) *frame {
 	return f
 }
 
-// from describes the rows of FROM and WHERE.
-func (s *separation) from(n map[string]any, with *withRows, outer *frame) *frame {
+// fromClause describes the rows of FROM and WHERE.
+func (s *separation) fromClause(n map[string]any, with *withRows, outer *frame) *frame {
 	c := chain{merged: map[string]bool{}}
 	s.flatten(n["from_table"], with, outer, &c)
 	c.conditions = append(c.conditions, conjuncts(n["where_clause"])...)
@@ -268,7 +268,7 @@ func (s *separation) changing(v any, with *withRows) (found bool) {
 // classes is a union-find structure of ids. Ids in the same set have equal values.
 type classes map[string]string
 
-func (c classes) of(id string) string {
+func (c classes) find(id string) string {
 	for c[id] != "" && c[id] != id {
 		id = c[id]
 	}
@@ -284,7 +284,7 @@ func (c classes) join(a, b string) {
 			c[id] = id
 		}
 	}
-	c[c.of(a)] = c.of(b)
+	c[c.find(a)] = c.find(b)
 }
 
 // equalSides returns the two sides of a comparison for equality.
@@ -314,7 +314,7 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 		}
 		own := map[string]bool{}
 		for id, link := range s.links(leaf, f, c.conditions) {
-			own[s.kind(link)+same.of(id)] = true
+			own[s.kind(link)+same.find(id)] = true
 		}
 		if linked == nil {
 			linked = own
@@ -336,7 +336,7 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 		}
 	}
 	for id := range same {
-		switch class := same.of(id); {
+		switch class := same.find(id); {
 		case f.fixed || f.keys[id]:
 		case s.anyIn(f.keys, same, class):
 			f.keys[id] = true
@@ -354,7 +354,7 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 // anyIn reports whether a class contains one of the ids.
 func (s *separation) anyIn(ids map[string]bool, same classes, class string) bool {
 	for id := range ids {
-		if same.of(id) == class {
+		if same.find(id) == class {
 			return true
 		}
 	}
@@ -369,7 +369,7 @@ func isMerged(id string) bool { return strings.HasPrefix(id, ".") }
 // instants.
 func allIn(ids map[string]bool, same classes, class string) bool {
 	for id := range same {
-		if same.of(id) == class && !isMerged(id) && !ids[id] {
+		if same.find(id) == class && !isMerged(id) && !ids[id] {
 			return false
 		}
 	}
@@ -397,7 +397,7 @@ func (s *separation) restrict(f *frame, filters []filter, same classes, linked m
 		if x.span {
 			link, ids = linkTime, f.times
 		}
-		class := s.kind(link) + same.of(x.id)
+		class := s.kind(link) + same.find(x.id)
 		switch {
 		case f.fixed:
 			f.fixed, ids[x.id] = false, true

@@ -153,9 +153,9 @@ func (w *writer) column(c *column, to *chunk) (bool, error) {
 	return true, nil
 }
 
-// has writes the definition level of a row, and reports whether the row has a value to write. The parameter value is
-// false for a zero value, which is NULL in a nullable column.
-func (w *writer) has(c *column, b *bounds, value bool) bool {
+// writeLevel writes the definition level of a row, and reports whether the row has a value to write. The parameter
+// value is false for a zero value, which is NULL in a nullable column.
+func (w *writer) writeLevel(c *column, b *bounds, value bool) bool {
 	if !c.Nullable {
 		return true
 	}
@@ -177,7 +177,7 @@ func (w *writer) gatherText(c *column, b *bounds) (bool, error) {
 	previous := ""
 	for _, row := range w.rows {
 		v := c.Of(row).String()
-		if !w.has(c, b, v != "") {
+		if !w.writeLevel(c, b, v != "") {
 			continue
 		}
 		if size += len(v) + 4; size >= pageBytes {
@@ -217,7 +217,7 @@ func appendText(to []byte, v string) []byte {
 func (w *writer) gatherNumbers(c *column, b *bounds) {
 	for _, row := range w.rows {
 		v := c.Of(row).Int()
-		if !w.has(c, b, v != 0) {
+		if !w.writeLevel(c, b, v != 0) {
 			continue
 		}
 		b.number(v)
@@ -233,7 +233,7 @@ func (w *writer) gatherBooleans(c *column) {
 	n := 0
 	for _, row := range w.rows {
 		v := c.Of(row).Bool()
-		if !w.has(c, &bounds{}, v) {
+		if !w.writeLevel(c, &bounds{}, v) {
 			continue
 		}
 		if n%8 == 0 {

@@ -58,9 +58,9 @@ func Workloads() []string { return []string{"W1", "W2", "W3", Idle} }
 // atOnce is the maximum number of concurrent requests: the number of runs of W3.
 const atOnce = 200
 
-// Of returns the workload with a name, in the shape that internal/bench/workloads.go defines. The idle workload has
+// Named returns the workload with a name, in the shape that internal/bench/workloads.go defines. The idle workload has
 // idleRuns runs.
-func Of(workload string, idleRuns int) (Job, error) {
+func Named(workload string, idleRuns int) (Job, error) {
 	job := Job{Workload: workload, Runs: 1}
 	switch workload {
 	case "W1":

@@ -18,7 +18,7 @@ import (
 
 func TestWorkloadsHaveTheirSizeAndStages(t *testing.T) {
 	for name, want := range map[string]struct{ tasks, stages int }{"W1": {200, 200}, "W2": {1002, 3}, "W3": {2000, 7}, "W4": {500, 1}} {
-		job, err := work.Of(name, 500)
+		job, err := work.Named(name, 500)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func (engine) Do(_ context.Context, entry *work.Entry) error {
 func (engine) Close() error { return nil }
 
 func TestServeWaitsForEndOfInput(t *testing.T) {
-	job, err := work.Of(work.Idle, 300)
+	job, err := work.Named(work.Idle, 300)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -244,8 +244,8 @@ func (f *folder) plannedCells(run *state.Run) (int64, bool) {
 	return cellsOf(row).Count(state.CellRunning), true
 }
 
-// mismatch returns a description of the difference if a plan has another number of partitions than the trigger of the
-// chunk's run names, or "".
+// mismatch compares the number of partitions in a plan with the number in the trigger of the chunk's run. If they
+// differ, it returns a text that describes the difference, otherwise "".
 func (f *folder) mismatch(run *state.Run, defs []event.TaskDef) string {
 	planned, ok := f.plannedCells(run)
 	if !ok {

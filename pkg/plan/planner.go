@@ -244,8 +244,8 @@ type builder struct {
 	chosen map[ids.AssetKey]bool
 	within []ids.AssetKey
 	gaps   map[ids.AssetKey]*gap
-	// omitted are selected partitions that the run leaves out, by asset. An asset with problems is also a key, without
-	// partitions.
+	// omitted maps each asset to its selected partitions that the run leaves out. For an asset with problems, the map
+	// has an entry without partitions.
 	omitted map[ids.AssetKey]map[string]bool
 	earlier map[ids.AssetKey]map[string]Input
 	// expected caches the expected partitions of those assets of which another asset reads all partitions.

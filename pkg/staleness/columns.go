@@ -13,8 +13,8 @@ type cell struct {
 	// made is when the run of the output was requested. planned is when the first run of its chain of retries was
 	// requested: retries execute the plan of that run.
 	made, planned event.Time
-	// code, run, root and readIn are the numbers of texts: see the type texts. 0 is the number of the empty text. For
-	// readIn, see [state.Partition.ReadIn].
+	// These fields hold numbers that stand for texts: see the type texts. 0 stands for the empty text. For readIn, see
+	// [state.Partition.ReadIn].
 	code, run, root, readIn uint32
 	// incomplete means that the task has possibly not read the outputs that the other runs of its chain of retries made:
 	// see [state.Partition.Incomplete].

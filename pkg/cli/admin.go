@@ -95,8 +95,8 @@ func remedy(r repair.Report) string {
 		return "the ledger has lost entries that the state has folded, or their plans: restore them under ledger/, archive/ or plans/ from a backup, or in a bucket with `gcloud storage restore`; " +
 			"the state still contains their events, which a rebuild would lose"
 	case r.Differences == 0 && r.BadDocuments > 0:
-		return "a release or the list of partitions of a backfill is missing or damaged: restore the file from a backup; or store the release again with `servo deploy`, " +
-			"or cancel the backfill and create another one"
+		return "a plan, a release or the list of partitions of a backfill is missing or damaged: restore the file from a backup; or run the assets of the plan again, " +
+			"store the release again with `servo deploy`, or cancel the backfill and create another one"
 	case r.Differences == 0:
 		return "outputs differ from what was committed: restore them under assets/, or recreate them with `servo run ASSET`; a rebuild does not restore them"
 	}

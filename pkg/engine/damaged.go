@@ -31,9 +31,9 @@ func unreadable(what string, err error) error {
 	return err
 }
 
-// DamagedDocuments reads the documents that schedules and backfills need: the deployed release and, for each backfill
-// that has not ended, its release and its list of partitions. It returns sorted descriptions of the missing or
-// damaged documents.
+// DamagedDocuments reads the documents that runs, schedules and backfills need: the plans of the runs in the live state,
+// the deployed release and, for each backfill that has not ended, its release and its list of partitions. It returns
+// sorted descriptions of the missing or damaged documents.
 func DamagedDocuments(ctx context.Context, store blob.Store, d ids.Domain, st *state.State) ([]string, error) {
 	problems := map[string]bool{}
 	note := func(err error) error {
@@ -42,6 +42,14 @@ func DamagedDocuments(ctx context.Context, store blob.Store, d ids.Domain, st *s
 			return nil
 		}
 		return err
+	}
+	for run := range st.Runs.All {
+		if run.PlanRef == "" {
+			continue
+		}
+		if _, err := readPlan(ctx, store, run); note(err) != nil {
+			return nil, err
+		}
 	}
 	needed := map[string]bool{st.Release(): true}
 	for b := range st.Backfills.All {

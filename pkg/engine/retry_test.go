@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"testing"
@@ -41,6 +42,39 @@ func TestRetryRefusesHiddenInput(t *testing.T) {
 		require.ErrorContains(t, err, ": wrong currency: make the outputs again with `servo run`")
 		require.Equal(t, runs, w.state().Runs.Len())
 	})
+}
+
+// In an earlier build, a retry copied the code of a damaged plan into a new plan, which no worker could recognize as
+// damaged.
+func TestRetryRefusesDamagedPlan(t *testing.T) {
+	w := newFixture(t, false)
+	parent := w.failedAfter()
+	ref := w.state().Runs.Get(parent.RunID).PlanRef
+	data, _, err := w.blobs.Get(t.Context(), ref)
+	require.NoError(t, err)
+	damaged := func() []string {
+		t.Helper()
+		problems, err := engine.DamagedDocuments(t.Context(), w.blobs, w.Domain(), w.state())
+		require.NoError(t, err)
+		return problems
+	}
+	require.Empty(t, damaged())
+	other := bytes.ReplaceAll(data, []byte("raw/b"), []byte("raw/c"))
+	require.NotEqual(t, data, other)
+	_, err = w.blobs.Put(t.Context(), ref, other)
+	require.NoError(t, err)
+	_, err = w.Retry(t.Context(), parent.RunID)
+	require.ErrorContains(t, err, "it is damaged")
+	require.Len(t, damaged(), 1)
+	require.NoError(t, w.blobs.Delete(t.Context(), ref))
+	require.Len(t, damaged(), 1)
+	require.Contains(t, damaged()[0], ref)
+
+	_, err = w.blobs.Put(t.Context(), ref, data)
+	require.NoError(t, err)
+	require.Empty(t, damaged())
+	_, err = w.Retry(t.Context(), parent.RunID)
+	require.NoError(t, err)
 }
 
 // madeA returns a report that a run has materialized asset a. The output has a URI like that of a worker's output.

@@ -369,12 +369,15 @@ func (e *Engine) plan(ctx context.Context, run *state.Run) (*plan.Plan, error) {
 
 func readPlan(ctx context.Context, store blob.Store, run *state.Run) (*plan.Plan, error) {
 	data, _, err := blob.Get(ctx, store, run.PlanRef, plan.MaxBytes)
-	if err != nil {
-		return nil, fmt.Errorf("read plan of run %s: %w", run.RunID, err)
+	if _, large := errors.AsType[*blob.TooLargeError](err); large || errors.Is(err, blob.ErrInvalid) {
+		return nil, &DamagedError{fmt.Errorf("read plan of run %s: %w", run.RunID, err)}
 	}
-	p, err := plan.Decode(data)
 	if err != nil {
-		return nil, fmt.Errorf("read plan %s of run %s: %w", run.PlanRef, run.RunID, err)
+		return nil, unreadable("plan of run "+run.RunID, err)
+	}
+	p, err := plan.Open(run.PlanRef, data)
+	if err != nil {
+		return nil, &DamagedError{fmt.Errorf("read plan %s of run %s: %w", run.PlanRef, run.RunID, err)}
 	}
 	return p, nil
 }

@@ -1,6 +1,7 @@
 package gc_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -335,6 +336,12 @@ func TestRunKeepsInputsOfLivePlans(t *testing.T) {
 	f.clock.now = f.clock.now.Add(60 * day)
 	f.publish()
 	require.Empty(t, f.collect(gc.Options{}).Counts)
+
+	other := bytes.ReplaceAll(data, []byte(state.List[state.Task](&f.rows)[0].MaterializationID), []byte(f.ids.New()))
+	_, err = f.blobs.Put(t.Context(), plan.Ref(acme, sha), other)
+	require.NoError(t, err)
+	_, err = gc.Run(t.Context(), f.cfg, gc.Options{})
+	require.ErrorContains(t, err, "it is damaged", "the inputs of a damaged plan are unknown")
 
 	require.NoError(t, f.blobs.Delete(t.Context(), plan.Ref(acme, sha)))
 	_, err = gc.Run(t.Context(), f.cfg, gc.Options{})

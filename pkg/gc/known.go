@@ -127,7 +127,7 @@ func (k *known) live(ctx context.Context, p *pass) error {
 		if err != nil {
 			return fmt.Errorf("read the plan of a live run: %w", err)
 		}
-		built, err := plan.Decode(data)
+		built, err := plan.Open(ref, data)
 		if err != nil {
 			return fmt.Errorf("read the plan %s of a live run: %w", ref, err)
 		}

@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"path"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -67,6 +69,16 @@ func Hash(v any) (string, error) {
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:]), nil
+}
+
+// Open works like Decode, and also compares the plan with its object key, which contains the hash of its content. A
+// damaged plan can still be a valid plan with other code or other inputs.
+func Open(ref string, data []byte) (*Plan, error) {
+	sum := sha256.Sum256(data)
+	if path.Base(ref) != hex.EncodeToString(sum[:])+".json" {
+		return nil, errors.New("decode plan: its content does not match the hash in its name: it is damaged")
+	}
+	return Decode(data)
 }
 
 // Decode reads and validates a stored plan. It ignores unknown fields, because a newer Servo

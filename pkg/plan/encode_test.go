@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -29,6 +30,11 @@ func TestDecodeReturnsEncodedPlan(t *testing.T) {
 	again, err := plan.Decode(data)
 	require.NoError(t, err)
 	require.Equal(t, p, again)
+	again, err = plan.Open("plans/"+sha+".json", data)
+	require.NoError(t, err)
+	require.Equal(t, p, again)
+	_, err = plan.Open("plans/"+sha+".json", bytes.ReplaceAll(data, []byte("SELECT 1"), []byte("SELECT 2")))
+	require.ErrorContains(t, err, "it is damaged")
 	_, shaAgain, err := again.Encode()
 	require.NoError(t, err)
 	require.Equal(t, sha, shaAgain)

@@ -118,7 +118,7 @@ func (o *outputs) inputs(ctx context.Context, run *state.Run) error {
 	}
 	var built *plan.Plan
 	if err == nil {
-		built, err = plan.Decode(data)
+		built, err = plan.Open(run.PlanRef, data)
 	}
 	if err != nil {
 		o.unread = run.RunID

@@ -54,7 +54,7 @@ type Report struct {
 	// outputs are superseded and not read by any live run. They do no harm, so Problems omits them.
 	BadOutputs        int `json:"bad_outputs"`
 	SupersededOutputs int `json:"bad_superseded_outputs"`
-	// BadDocuments is the number of releases and lists of partitions that are missing or damaged.
+	// BadDocuments is the number of plans, releases and lists of partitions that are missing or damaged.
 	BadDocuments int `json:"bad_documents"`
 	// NoManifest reports that the domain has objects but no manifest: the state is lost, and there
 	// is nothing to compare with the ledger.

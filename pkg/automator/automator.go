@@ -114,10 +114,34 @@ func (a *Automator) drain(ctx context.Context) error {
 			wait = minWait
 			continue
 		}
-		if err := a.cfg.Clock.Sleep(ctx, wait); err != nil {
+		nudged, err := a.pause(ctx, wait, err != nil)
+		if err != nil {
 			return err
 		}
-		wait = min(2*wait, maxWait)
+		if !nudged {
+			wait = min(2*wait, maxWait)
+		}
+	}
+}
+
+// pause waits for at most the duration wait, and reports whether a nudge has ended the wait early. After a failed
+// pass, it waits for at least minWait, so that each published state causes at most one pass per minWait.
+func (a *Automator) pause(ctx context.Context, wait time.Duration, failed bool) (nudged bool, err error) {
+	if failed {
+		if err := a.cfg.Clock.Sleep(ctx, minWait); err != nil {
+			return false, err
+		}
+		wait -= minWait
+	}
+	sleeping, cancel := context.WithCancel(ctx)
+	defer cancel()
+	slept := make(chan error, 1)
+	go func() { slept <- a.cfg.Clock.Sleep(sleeping, wait) }()
+	select {
+	case err := <-slept:
+		return false, err
+	case <-a.wake:
+		return true, ctx.Err()
 	}
 }
 

@@ -78,16 +78,16 @@ func collect(ctx context.Context, c *manifest.Collector) (more bool, err error) 
 	return revisions || files, err
 }
 
-// pinned returns the revisions that people have pinned, and whether this process knows the newest revision. A newer
+// pinned returns the revisions that people have pinned at the time now, and whether this process knows the newest revision. A newer
 // revision may contain more pins.
-func (c *Compactor) pinned(ctx context.Context) (revisions map[int64]bool, current bool, err error) {
+func (c *Compactor) pinned(ctx context.Context, now event.Time) (revisions map[int64]bool, current bool, err error) {
 	snap, _ := c.Latest().Get()
 	newest, err := c.cfg.Manifests.Load(ctx)
 	if err != nil || snap == nil || snap.Revision < newest.Revision {
 		return nil, false, err
 	}
 	revisions = map[int64]bool{}
-	for revision := range snap.State.PinnedAt(event.At(c.cfg.Clock.Now())) {
+	for revision := range snap.State.PinnedAt(now) {
 		revisions[revision] = true
 	}
 	return revisions, true, nil

@@ -21,8 +21,9 @@ type pin struct {
 // unpin deletes expired pins. To decide whether a pin has expired, unpin assumes that the pinned revision was current
 // until the next kept revision was published. This is safe: if a deleted revision in between had been current at a
 // full hour, it would have its own pin. unpin starts at the oldest pin. It stops at the first pin that is younger
-// than the shortest retention rule, because all later pins are kept, too.
-func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time) error {
+// than the shortest retention rule, because all later pins are kept, too. The parameter limited says whether the
+// store's time has limited the parameter now.
+func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time, limited bool) error {
 	s := c.store
 	pinned, err := c.listPins(ctx)
 	if err != nil {
@@ -57,9 +58,15 @@ func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time)
 			}
 			continue
 		}
+		if !limited {
+			if now, err = s.limit(ctx, now); err != nil {
+				return err
+			}
+			return c.unpin(ctx, oldest, now, true)
+		}
 		if asked == nil {
 			var current bool
-			if asked, current, err = c.asked(ctx); err != nil || !current {
+			if asked, current, err = c.asked(ctx, now); err != nil || !current {
 				return err
 			}
 		}

@@ -115,14 +115,15 @@ type Collector struct {
 	oldest Oldest
 }
 
-// Asked returns the revisions that people have pinned, as the newest state records them. current is false if this
-// process has not seen the newest state. In this case, the collector deletes no pin.
-type Asked func(ctx context.Context) (pinned map[int64]bool, current bool, err error)
+// Asked returns the revisions that people have pinned and whose pins have not ended at the time now, as the newest
+// state records them. current is false if this process has not seen the newest state. In this case, the collector
+// deletes no pin.
+type Asked func(ctx context.Context, now event.Time) (pinned map[int64]bool, current bool, err error)
 
 // NewCollector returns a collector of a domain's revisions and files. Until [Collector.Ask] is called, it does not
 // keep the pins that people have asked for.
 func NewCollector(s *Store, p Policy) *Collector {
-	asked := func(context.Context) (map[int64]bool, bool, error) { return nil, true, nil }
+	asked := func(context.Context, event.Time) (map[int64]bool, bool, error) { return nil, true, nil }
 	return &Collector{store: s, policy: p.WithDefaults(), log: s.log, pins: map[int64]*pin{}, asked: asked}
 }
 
@@ -145,6 +146,7 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 	w := &window{ctx: ctx, store: s, first: b.DeletedThrough + 1, seen: map[int64]*Manifest{}}
 	now := event.At(s.clock.Now())
 	then := now.Add(-c.policy.All)
+	limited := false
 	if stepped, err := w.stepOver(version, then); stepped || err != nil {
 		return stepped, err
 	}
@@ -153,6 +155,12 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 		return false, err // nothing is published yet, or a rebuild is not finished: keep the old revisions
 	}
 	through, err := w.expired(then)
+	if err == nil && through > b.DeletedThrough {
+		if now, err = s.limit(ctx, now); err == nil {
+			limited = true
+			through, err = w.expired(now.Add(-c.policy.All))
+		}
+	}
 	if err != nil {
 		return false, err
 	}
@@ -187,7 +195,20 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 	if oldest, err = w.at(b.DeletedThrough + 1); err != nil || oldest == nil {
 		return more || left, err
 	}
-	return more || left, c.unpin(ctx, oldest, now)
+	return more || left, c.unpin(ctx, oldest, now, limited)
+}
+
+// limit returns the parameter now or, if the store's clock is behind, the store's time. Collectors call it before they
+// delete revisions or pins, because a machine whose clock is ahead would delete them too early.
+func (s *Store) limit(ctx context.Context, now event.Time) (event.Time, error) {
+	stored, ok, err := blob.TimeOf(ctx, s.blobs)
+	if err != nil {
+		return 0, fmt.Errorf("ask the store for its time: %w", err)
+	}
+	if ok {
+		now = min(now, event.At(stored))
+	}
+	return now, nil
 }
 
 // pinAll pins the revisions that the policy keeps longer, up to and including the parameter through. It steps from

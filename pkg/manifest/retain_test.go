@@ -13,6 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/internal/faultblob"
 	"github.com/servo-orchestration/servo/internal/memblob"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
@@ -500,7 +501,7 @@ func TestRetainKeepsPinsOfPeople(t *testing.T) {
 	fx, c := newTickFixture()
 	a := fx.author(c)
 	asked, current := map[int64]bool{}, true
-	a.collector.Ask(func(context.Context) (map[int64]bool, bool, error) { return asked, current, nil })
+	a.collector.Ask(func(context.Context, event.Time) (map[int64]bool, bool, error) { return asked, current, nil })
 	a.live(t, 30, time.Minute)
 	version, err := a.s.Pin(t.Context(), 7)
 	require.NoError(t, err)

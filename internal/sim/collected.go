@@ -33,6 +33,15 @@ type later struct {
 
 func (l *later) Now() time.Time { return l.Clock.Now().Add(l.by) }
 
+// laterStore is a store whose clock agrees with a later clock. A collector measures ages by the store's clock.
+type laterStore struct {
+	blob.Store
+
+	clock *later
+}
+
+func (s laterStore) Now(ctx context.Context) (time.Time, error) { return s.clock.Now(), ctx.Err() }
+
 // collected checks, on a copy of the store, that unreferenced objects are deleted in the end. It publishes two more
 // revisions, after so much time that no earlier revision needs to be kept. After that, only the newest revisions and
 // their files may be left.
@@ -43,7 +52,7 @@ func (o *oracle) collected(f *followed) {
 	const long = 60 * 24 * time.Hour
 	blobs, now := o.w.blobs.Copy(), &later{Clock: o.w.clock}
 	source := ids.NewSource(now.Now, &entropy{rng: random(o.w.cfg.Seed, "collect", 0)})
-	manifests := manifest.New(manifest.Config{Domain: f.domain, Store: blobs, IDs: source, Clock: now})
+	manifests := manifest.New(manifest.Config{Domain: f.domain, Store: laterStore{blobs, now}, IDs: source, Clock: now})
 	policy := o.w.cfg.retention()
 	collector := manifest.NewCollector(manifests, policy)
 	m := f.manifest

@@ -1,28 +1,16 @@
 package compactor_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/internal/foldtest"
-	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
-
-// timed is a store with a clock, as a bucket has.
-type timed struct {
-	blob.Store
-
-	clock *tick
-}
-
-func (s timed) Now(context.Context) (time.Time, error) { return s.clock.Now(), nil }
 
 // In an earlier build, a compactor whose clock was ahead deleted revisions and pins that were not old enough.
 func TestMaintainKeepsRevisionsIfClockIsAhead(t *testing.T) {
@@ -40,10 +28,9 @@ func TestMaintainKeepsRevisionsIfClockIsAhead(t *testing.T) {
 	}
 
 	clock := &tick{now: w.clock.Now().Add(365 * day)}
-	store := timed{w.store(), w.clock}
 	wrong := w.open("wrong", func(cfg *compactor.Config) {
-		manifests := manifest.New(manifest.Config{Domain: foldtest.Domain, Store: store, IDs: w.ids, Clock: clock})
-		cfg.Handle = domain.Open(domain.Handle{Domain: foldtest.Domain, Store: store, Manifests: manifests, Codec: codec, IDs: w.ids, Clock: clock})
+		manifests := manifest.New(manifest.Config{Domain: foldtest.Domain, Store: w.store(), IDs: w.ids, Clock: clock})
+		cfg.Handle = domain.Open(domain.Handle{Domain: foldtest.Domain, Store: w.store(), Manifests: manifests, Codec: codec, IDs: w.ids, Clock: clock})
 	})
 	_, entry := w.trigger(foldtest.Task("a"))
 	w.step(wrong, entry)

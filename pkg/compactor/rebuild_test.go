@@ -49,7 +49,9 @@ func TestI17RebuildRestoresState(t *testing.T) {
 		result, err := repair.Rebuild(t.Context(), w.repair())
 		require.NoError(t, err)
 		require.True(t, result.Recorded)
-		require.Equal(t, want, w.states(w.open("two"), run))
+		c := w.open("two")
+		require.Equal(t, want, w.states(c, run))
+		require.Equal(t, latest(c).State.Counts(), w.newest().RowCounts)
 		w.verify()
 	})
 	t.Run("from the bare ledger", func(t *testing.T) {

@@ -311,7 +311,7 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 	}
 	m.BaseSnapshot = b.base
 	m.BaseSnapshot.Revision, m.BaseSnapshot.PublishedAt = m.Revision, event.At(cfg.Clock.Now())
-	m.FoldSeq, m.FoldTime = b.state.FoldSeq, b.state.FoldTime
+	m.FoldSeq, m.FoldTime, m.RowCounts = b.state.FoldSeq, b.state.FoldTime, b.state.Counts()
 	if b.last != "" {
 		m.Watermarks.EventsProcessedThrough, m.Watermarks.LastProcessedFile = b.last, ledger.Key(cfg.Domain, b.last)
 	}

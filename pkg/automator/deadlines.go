@@ -112,10 +112,9 @@ func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *s
 		return fail(err)
 	}
 	if since != 0 {
-		late = slices.DeleteFunc(late, func(key string) bool {
-			made := snap.State.Partitions.Get(state.Key2{A: row.AssetKey, B: key})
-			return made != nil && made.MaterializedAt > since // the partition has a new output, which may be stale
-		})
+		if late, err = notMadeSince(ctx, snap, row.AssetKey, late, since); err != nil {
+			return fail(err)
+		}
 	}
 	if item.Verdict = event.DeadlineMet; len(late) > 0 {
 		most := min(len(late), maxMissing)
@@ -129,6 +128,21 @@ func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *s
 		item.Next, item.NextAt = next, event.At(at)
 	}
 	return item
+}
+
+// notMadeSince removes from late the partitions with an output that was made after the time since. These outputs may be
+// stale, and their rows may be in history.
+func notMadeSince(ctx context.Context, snap *snapshot.Snapshot, asset string, late []string, since event.Time) ([]string, error) {
+	made := map[string]bool{}
+	for row, err := range snap.WithHidden(ctx, asset) {
+		if err != nil {
+			return nil, fmt.Errorf("read the partitions of %s: %w", asset, err)
+		}
+		if row.MaterializedAt > since {
+			made[row.PartitionKey] = true
+		}
+	}
+	return slices.DeleteFunc(late, func(key string) bool { return made[key] }), nil
 }
 
 // maxMissing is the maximum number of partitions of one asset that an event lists.

@@ -191,7 +191,7 @@ const (
 	pageTime      = 120 * time.Millisecond
 )
 
-// after returns a function that reports whether the limit has passed since the call of after.
+// after returns a function that reports whether the duration limit has passed since after was called.
 func (s *server) after(limit time.Duration) func() bool {
 	began := s.Engine.Now()
 	return func() bool { return s.Engine.Now().Sub(began) >= limit }

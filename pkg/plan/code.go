@@ -2,8 +2,8 @@ package plan
 
 // Text contains the parts of an asset's code that its [Work] does not contain.
 type Text struct {
-	// Version is the version that the asset's file declares. If it is set, the fingerprint covers it instead of tree,
-	// command and files.
+	// Version is the version that the asset's file declares. If Version is set, the fingerprint covers Version instead
+	// of Tree, Files and the command of the asset.
 	Version string `json:"version,omitempty"`
 	// Tree describes what the query computes.
 	Tree *Tree `json:"tree,omitempty"`

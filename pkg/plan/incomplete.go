@@ -87,7 +87,7 @@ type gathered struct {
 	// keys are the expected partitions, in the order in which the tasks read them. missing are those that do not exist.
 	keys, missing []string
 	seen          map[string]bool
-	// unread are those partitions of the reader that would read no partition, except those in undeclared.
+	// unread are the partitions of the reader that would read no partition and that are not in undeclared.
 	unread []string
 	// undeclared are those partitions of the reader that would read nothing, because the upstream asset does not declare
 	// any partition that the mapping yields for them.

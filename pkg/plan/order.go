@@ -40,7 +40,7 @@ func (b *builder) addOrder() {
 	}
 }
 
-// gap is an asset that the run does not materialize and that lies between two assets that it does.
+// gap is an asset that the run does not materialize, but that lies on a path between two assets of the run.
 type gap struct {
 	// from is the dependency through which the gap was found: an asset of the run, or another gap.
 	from ids.AssetKey

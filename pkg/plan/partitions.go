@@ -78,8 +78,8 @@ func (g *Graph) Readers(c Calendar) *Readers {
 	return &Readers{graph: g, calendar: c, known: map[[2]ids.AssetKey]*space.Reader{}}
 }
 
-// Of returns the [space.Reader] of an edge. It computes which partitions of the asset upstream each partition of the
-// asset reader reads.
+// Of returns the [space.Reader] of an edge, which computes the upstream partitions that each partition of the reader
+// reads. Both parameters are keys of assets.
 func (r *Readers) Of(reader, upstream ids.AssetKey) (*space.Reader, error) {
 	edge := [2]ids.AssetKey{reader, upstream}
 	if found, ok := r.known[edge]; ok {

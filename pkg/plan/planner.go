@@ -72,8 +72,8 @@ type Request struct {
 	Pool     string
 	// AllowFuture lets Partitions contain periods that have not begun.
 	AllowFuture bool
-	// ReadsAt is the time of planning, if it is later than Calendar.Now, the time of the request: see
-	// [space.Calendar.ReadsAt].
+	// ReadsAt is the time of planning. It has an effect only if it is later than Calendar.Now, which is the time of the
+	// request: see [space.Calendar.ReadsAt].
 	ReadsAt time.Time
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
 	// MaterializationID and URI for each partition, in any order. If Materialized is nil, there are none.

@@ -194,8 +194,8 @@ func (l *loader) linkChecks(a *declared, columns *columnSets) {
 	}
 }
 
-// checkColumnsExist reports columns in a check that do not exist, either in the asset or in the asset that a
-// relationship reads.
+// checkColumnsExist reports columns that a check names but that do not exist. These are columns of the asset, or of the
+// asset that a relationship reads.
 func (l *loader) checkColumnsExist(key ids.AssetKey, c *check, columns *columnSets) {
 	report := func(at place, name string, of ids.AssetKey) {
 		set := columns.columnsOf(of)

@@ -183,9 +183,9 @@ func (f yamlFile) settingsOf(name string, merged *yaml.Node) *loader {
 	return l
 }
 
-// join adds the environment to others, the environments by domain. Two environments with the same domain and store
-// share the deployed release, so if one of them restricts deployments, runs in the other one would circumvent this.
-// Then join returns the name of the earlier environment.
+// join adds the environment to the map others, which contains the environments of each domain. Two environments with
+// the same domain and store share the deployed release, so if one of them restricts deployments, runs in the other one
+// would circumvent the restriction. In this case, join returns the name of the earlier environment.
 func (l *loader) join(others map[ids.Domain][]Environment) (name string, found bool) {
 	e := l.project.Environment
 	guarded := func(e *Environment) bool { return e.Protected || e.Deploy == DeployExplicit }
@@ -213,8 +213,8 @@ func without(n *yaml.Node, name string) (rest, value *yaml.Node) {
 	return rest, value
 }
 
-// merge returns a mapping with the fields of base and more. If both have the same field, it merges the two values if
-// they are mappings; otherwise, the value in more wins.
+// merge returns a mapping with the fields of the mappings base and more. If both have the same field, it merges the two
+// values if they are mappings; otherwise, the value in more wins.
 func merge(base, more *yaml.Node) *yaml.Node {
 	merged := &yaml.Node{Kind: yaml.MappingNode, Tag: base.Tag, Line: base.Line, Column: base.Column}
 	merged.Content = slices.Clone(base.Content)

@@ -70,7 +70,7 @@ func (c *lookbackCheck) check(a *declared) {
 	}
 }
 
-// covered reports whether the asset declares a mapping for an upstream asset that includes the days which a lookback
+// covered reports whether the mapping that the asset declares for an upstream asset includes the days that a lookback
 // needs. It also returns true if the mapping says that the query reads only one day.
 func (c *lookbackCheck) covered(a *declared, b Lookback, upstream string) bool {
 	for _, d := range a.Reads {

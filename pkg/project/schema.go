@@ -248,7 +248,8 @@ func sharedShapes() properties {
 	}
 }
 
-// merged adds the fields in more to known, where they replace fields of the same name, and returns known.
+// merged adds the fields in the parameter more to the receiver known, and returns known. Added fields replace fields of
+// the same name.
 func (known fields) merged(more fields) fields {
 	maps.Copy(known, more)
 	return known

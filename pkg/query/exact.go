@@ -266,7 +266,7 @@ func clock(micros int64) string {
 }
 
 // zonedClock formats a time of day with an offset. DuckDB stores the microseconds in the upper bits, and below them the
-// difference between the greatest offset and this one, in seconds.
+// difference between the greatest possible offset and the offset of the value, in seconds.
 func zonedClock(bits uint64) string {
 	const offsetBits, greatest, hour, minute = 24, 16*60*60 - 1, 60 * 60, 60
 	text := clock(int64(bits >> offsetBits))           //nolint:gosec // 40 bits

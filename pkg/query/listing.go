@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// newestOutputs is how many of the newest outputs of an asset the session reads to find the columns of the asset for
-// a listing of views. The number is greater than one, because an output may have no rows, or belong to a partition
-// that is no longer declared.
+// newestOutputs is the number of outputs, newest first, that the session reads to find the columns of an asset for a
+// listing of views. The number is greater than one, because an output may have no rows, or belong to a partition that
+// is no longer declared.
 const newestOutputs = 4
 
 // listing matches SQL that may list views. DESCRIBE without a name lists all views. DESC means DESCRIBE only at the

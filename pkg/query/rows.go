@@ -87,7 +87,7 @@ func (r *Rows) All() iter.Seq2[[]any, error] {
 }
 
 // explained adds advice to errors about values that the driver cannot read: structs whose fields have no names, such as
-// ROW(1, 2), types that it does not know, and lists of JSON with huge numbers.
+// ROW(1, 2), types that the driver does not know, and lists of JSON with huge numbers.
 func explained(err error) error {
 	for _, unreadable := range []string{"empty name", "unsupported data type", hugeNumber} {
 		if strings.Contains(err.Error(), unreadable) {
@@ -120,8 +120,8 @@ func (r *Rows) next(values []driver.Value) error {
 	return err
 }
 
-// nextExact reads the next row, and then once more those of its values that the driver does not return exactly. The
-// caller must hold the lock.
+// nextExact reads the next row. Then it reads again those values of the row that the driver does not return exactly.
+// The caller must hold the lock.
 func (r *Rows) nextExact(values []driver.Value) (err error) {
 	if !r.started {
 		r.started = true

@@ -61,8 +61,9 @@ func deltaSources(store *manifest.Store, deltas []manifest.Delta) []Source {
 
 // Advance returns the state of the manifest m. The parameter from is the manifest of an earlier revision, and own is
 // the state of that revision. Advance applies the deltas of later revisions to own. It loads the whole state if from
-// is nil or on another timeline, or if m has a new base that contains revisions after from. Advance takes ownership
-// of own: it modifies own and may return it. If Advance returns an error, own is unchanged.
+// is nil or on another timeline, if m is an earlier revision than from, or if m has a new base that contains revisions
+// after from. Advance takes ownership of own: it modifies own and may return it. If Advance returns an error, own is
+// unchanged.
 //
 // A merged delta may contain changes that own already contains. These changes are never older than the rows of own,
 // because a merge includes the last change of each row up to the revision of its result. Advance also evicts the rows

@@ -25,9 +25,9 @@ func (e *TooManyError) Error() string { return e.text }
 type Calendar struct {
 	// Now is the time of the request.
 	Now time.Time
-	// ReadsAt is the time of planning, if it is later than Now, because a tick of a schedule may be planned late. A
-	// partition that reads all or the newest periods reads those that have begun at ReadsAt. It must not omit any of
-	// them, because its output will be compared with all versions that are visible at planning.
+	// ReadsAt is the time of planning. It has an effect only if it is later than Now: a tick of a schedule may be
+	// planned late. A partition that reads all or the newest periods reads those that have begun at ReadsAt. It must
+	// not omit any of them, because its output will be compared with all versions that are visible at planning.
 	ReadsAt time.Time
 	// Future allows a selection to contain declared periods that have not begun.
 	Future bool

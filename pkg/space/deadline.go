@@ -22,8 +22,8 @@ func (c Calendar) Deadlines(d *Dimension, due func(start, end time.Time) time.Ti
 	return &Deadlines{a, due}, nil
 }
 
-// ahead is how many periods after the current one First examines, because their deadlines may already have passed,
-// too.
+// ahead is the number of periods after the current one that First examines, because their deadlines may already have
+// passed, too.
 const ahead = 2
 
 // First returns the first declared period whose deadline is after a time, and its deadline. ok is false if no such

@@ -162,7 +162,7 @@ func (m *Mapping) dimensions() []Dimension {
 // upstreamOf returns the index of the upstream dimension that a declared operation maps, or -1. If the operation does
 // not name an upstream dimension, it maps the one that has the same name as the reader's dimension. If there is none,
 // an operation on a time dimension maps the upstream time dimension. An operation on another dimension then maps the
-// only upstream dimension that is no time dimension and whose name the reader does not have.
+// only upstream dimension that is no time dimension and whose name no dimension of the reader has.
 func (m *Mapping) upstreamOf(dm DimensionMap, reader int) int {
 	index := func(name string) int {
 		return slices.IndexFunc(m.Upstream.Dimensions, func(d Dimension) bool { return d.Name == name })

@@ -295,7 +295,7 @@ func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, er
 		}
 		lists[outer] = []string{v.value}
 		if v.prefix < after && !strings.HasPrefix(after, v.prefix) {
-			continue // no key with this value is greater than the key after
+			continue // no key with this value is greater than the key in the parameter after
 		}
 		keys, err := s.Product(lists, MaxListed)
 		if err != nil {

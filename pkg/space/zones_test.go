@@ -86,9 +86,9 @@ type steadyDay struct {
 	offset int
 }
 
-// countOnce checks every day if every is true, and otherwise the days around each change of the offset. If several
-// zones have the same steady day, it checks the periods of this day in one zone only. In every zone, it checks that
-// each day begins where the previous one ends.
+// countOnce checks every day if the parameter every is true, and otherwise the days around each change of the offset.
+// If several zones have the same steady day, it checks the periods of this day in one zone only. In every zone, it
+// checks that each day begins where the previous one ends.
 func countOnce(t *testing.T, fine space.Dimension, every bool, seen map[steadyDay]bool) {
 	t.Helper()
 	day := space.Dimension{Name: "date", Kind: space.Daily, Start: fine.Start, End: fine.End, Timezone: fine.Timezone}

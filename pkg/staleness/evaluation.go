@@ -31,7 +31,7 @@ type Data struct {
 	Rows func(asset ids.AssetKey) iter.Seq2[*state.Partition, error]
 	// Row returns the row of a partition, or nil if the partition has none.
 	Row func(asset ids.AssetKey, partition string) (*state.Partition, error)
-	// Version is like Row, but may set only those columns that an evaluation compares, which saves reads. If it is nil,
+	// Version is like Row, but need not set columns that no evaluation compares. This saves reads. If Version is nil,
 	// Row is called instead.
 	Version func(asset ids.AssetKey, partition string) (*state.Partition, error)
 	// Accepted returns other fingerprints that are accepted as an asset's current code. If it is nil, no others are
@@ -346,8 +346,8 @@ func omitted(images *space.Reader, key string, p, q *cell) bool {
 	return q.ahead == aheadYes && images.BeginsAfter(key, p.planned.Time())
 }
 
-// image returns the partitions of an upstream asset that a partition would read if those in chosen were already
-// materialized. If all is true, it would read every partition that the upstream asset declares.
+// image returns the partitions of an upstream asset that a partition would read if the partitions in the parameter
+// chosen were already materialized. If all is true, it would read every partition that the upstream asset declares.
 func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, chosen []string) (keys []string, all bool, err error) {
 	images, err := e.readers.Of(reader.Key, up.asset.Key)
 	if err != nil {

@@ -14,8 +14,9 @@ type within struct {
 	keys map[string]bool
 }
 
-// Restrict limits the results of [Evaluation.ToRun] and [Evaluation.ToMake] to two kinds of partitions: those listed in
-// the map to, and those partitions of selected assets that they read, directly or through other selected assets.
+// Restrict limits the results of [Evaluation.ToRun] and [Evaluation.ToMake] to two kinds of partitions: the partitions
+// in the parameter to, and those partitions of selected assets that these read, directly or through other selected
+// assets.
 func (e *Evaluation) Restrict(to map[ids.AssetKey][]string, selected map[ids.AssetKey]bool) error {
 	order, err := e.graph.Topological()
 	if err != nil {

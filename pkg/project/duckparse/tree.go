@@ -91,7 +91,8 @@ func without(n map[string]any, name string) map[string]any {
 	return n
 }
 
-// hashOf returns a hash of a tree without positions. It also omits one field of the root, which is named by except.
+// hashOf returns a hash of a tree without positions. It also omits the field of the root that the parameter except
+// names; "": none.
 func hashOf(v any, except string) string {
 	var b bytes.Buffer
 	if n, ok := v.(map[string]any); ok && except != "" {

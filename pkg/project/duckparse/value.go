@@ -28,8 +28,8 @@ type value struct {
 	// label is year, month or week if the value is not a date, but the name of such a period: 2025-01 has the label
 	// month.
 	label string
-	// count is the variable of the project, such as var_days, that sets the number of days between the date and the
-	// variable or column, or "". If it is set, min and max have an arbitrary large value.
+	// count is "", or the variable of the project, such as var_days, that sets the number of days between the date and
+	// the variable or column. If count is set, min and max have an arbitrary large value.
 	count string
 }
 

@@ -216,7 +216,7 @@ func TestBatchedWorldsKeepPromises(t *testing.T) {
 
 // mergingWorlds are the seeds of worlds with merged files that run in addition to those that the other tests draw.
 // The first two worlds have no faults, so each of them certainly publishes merged files and reads from them.
-var mergingWorlds = []uint64{120_004, 120_010, 120_003, 120_009, 120_002, 120_007}
+var mergingWorlds = []uint64{120_015, 120_010, 120_003, 120_009, 120_002, 120_007}
 
 func TestMergingWorldsKeepPromises(t *testing.T) {
 	published, read := 0, 0

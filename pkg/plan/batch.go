@@ -167,8 +167,8 @@ func (b *builder) batchSize(a *Asset, keys []string, cells []ids.Partition, list
 	return len(list), nil
 }
 
-// readsSpan reports whether the query or the command of an asset may read the span of its batch. It searches a query
-// for the names of the variables with the start and the end, which are string literals there.
+// readsSpan reports whether the query or the command of an asset may read the span of its batch. In a query, it
+// searches for the string literals that name the variables with the start and the end.
 func readsSpan(a *Asset, dimension string) bool {
 	if a.Work.SQL == "" {
 		return true // Servo does not know which variables a command reads

@@ -26,8 +26,9 @@ func (i Incomplete) String() string {
 // CodeMissingInput is the error code of a run that is rejected because it would read too few partitions.
 const CodeMissingInput = "MISSING_INPUT"
 
-// noteMissing records the partitions of upstream that the reader should read, but that neither an earlier run nor
-// this run materializes. If the reader requires complete inputs, the run is rejected.
+// noteMissing records the partitions of upstream that the reader should read, but that neither an earlier run nor this
+// run materializes. If the reader requires complete inputs, the run is rejected, unless the request allows incomplete
+// inputs.
 func (b *builder) noteMissing(reader, upstream *Asset, expected, read int, all, missing []string) {
 	if len(missing) == 0 {
 		return

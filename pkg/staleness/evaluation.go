@@ -271,7 +271,7 @@ func (a *evaluated) changed(partition string, c *cell) (bool, error) {
 	return !slices.Contains(a.codes[clip], c.code), err
 }
 
-// early reports whether a partition is expected by now, but was not when its run was requested: see
+// early reports whether a partition is expected by now, but was not yet expected when its run was requested: see
 // [space.Members.Early].
 func (a *evaluated) early(partition string, p *cell) bool {
 	return p.made != 0 && a.members.Early(partition, p.made.Time())

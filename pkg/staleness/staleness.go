@@ -34,8 +34,8 @@ func newer(p, q *cell) bool {
 	return q.version > p.inputs && (q.readBy(p.incomplete) != p.reads() || !readInChain(p, q.version))
 }
 
-// readInChain reports whether p has read a version that its own chain of retries made. If p is incomplete, the
-// version must be from p's own run.
+// readInChain reports whether p has read a version. The version must be one that p's own chain of retries made or, if p
+// is incomplete, one that p's own run made.
 func readInChain(p *cell, version int64) bool {
 	return version < p.version && (p.leftOut == 0 || version <= p.leftOut)
 }

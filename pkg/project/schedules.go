@@ -110,7 +110,7 @@ var scheduleFields = table[schedule]{
 		Default: event.OverlapSkip,
 	}, event.Overlaps(), func(s *schedule) *string { return &s.Overlap }),
 	noted("jitter", typed("duration", shape{
-		Description: "The maximum delay of a tick: 1s to 24h. The delay of a tick is always the same, and ends before the next tick. Default: none.",
+		Description: "The maximum delay of a tick: 1s to 24h. Each tick has its own delay, which is the same on every machine and ends before the next tick. Default: none.",
 		Examples:    []any{"5m"},
 	}), func(f yamlFile, n *yaml.Node, s *schedule) {
 		if d, ok := f.duration(n, "jitter", time.Second, time.Second, calendar.MaxJitterSec*time.Second); ok {

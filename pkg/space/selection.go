@@ -177,8 +177,8 @@ func (i Item) String() string {
 	}
 }
 
-// Relative reports whether the partitions that s selects depend on the time, on key sets, or on the declaration of
-// the asset.
+// Relative reports whether the partitions that s selects depend on the time, on key sets, on the declaration of the
+// asset, or on the statuses of partitions.
 func (s Selection) Relative() bool {
 	for _, c := range s.Clauses {
 		for _, i := range c.Items {

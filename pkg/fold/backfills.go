@@ -12,8 +12,8 @@ import (
 // A backfill is a list of chunks, and each chunk is materialized by one run. When the fold ends the run of a chunk,
 // it also requests the next chunk, so a backfill needs no events of its own to advance. The fold never reads the list
 // of a chunk's partitions. It knows only their number. The trigger of a run names the positions in this list that the
-// run materializes: the n-th task of the run, in the order of task keys, materializes the partition at the n-th of
-// these positions.
+// run materializes: the n-th partition of the run, in the order of task keys, is the partition at the n-th of these
+// positions.
 
 // Codes of backfills, in addition to the codes of tasks and refusals.
 const (

@@ -48,6 +48,13 @@ const (
 // errDamaged means that a file cannot be decoded or does not match its checksums.
 var errDamaged = errors.New("the archive file is damaged")
 
+// errUnread means that a file that may contain an entry could not be read. Another read may succeed.
+var errUnread = errors.New("an archive file could not be read")
+
+// Damaged reports whether err, an error of reading an entry, means that the entry is lost, because the only files that
+// may contain it are damaged.
+func Damaged(err error) bool { return errors.Is(err, errDamaged) && !errors.Is(err, errUnread) }
+
 // Entry is an entry of the ledger.
 type Entry struct {
 	ID   string // a ULID

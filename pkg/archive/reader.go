@@ -3,6 +3,7 @@ package archive
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +29,8 @@ type Reader struct {
 	busy  chan struct{} // a channel as a lock: one caller at a time lists and loads files
 	day   string        // the day that was listed last
 	names []string      // the first entries of the files of that day
+	// damaged contains the errors of damaged files, by first entry, so that they are not read again for each entry.
+	damaged map[string]error
 }
 
 // file is a decoded file.
@@ -38,7 +41,7 @@ type file struct {
 
 // NewReader returns a reader of a domain's entries.
 func NewReader(store blob.Store, d ids.Domain) *Reader {
-	return &Reader{store: store, domain: d, busy: make(chan struct{}, 1)}
+	return &Reader{store: store, domain: d, busy: make(chan struct{}, 1), damaged: map[string]error{}}
 }
 
 // Read returns the content of an entry, verified against its checksum. The error matches
@@ -159,8 +162,17 @@ func (r *Reader) search(ctx context.Context, entry string, tried map[string]bool
 		if r.has(name) {
 			continue // the file is cached, and the entry was not found in it
 		}
+		if err := r.damaged[name]; err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
 		entries, err := load(ctx, r.store, r.domain, name)
 		if err != nil {
+			if errors.Is(err, errDamaged) {
+				r.damaged[name] = err
+			} else {
+				err = fmt.Errorf("%w: %w", errUnread, err)
+			}
 			failed = errors.Join(failed, err)
 			continue
 		}

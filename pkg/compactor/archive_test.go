@@ -256,3 +256,49 @@ func TestArchivingIsLimitedPerProcess(t *testing.T) {
 	require.False(t, w.inLedger(entries[0].ID))
 	require.Empty(t, w.archiving)
 }
+
+// In an earlier build, a damaged archive file ended every verification and every rebuild, even if the rebuild was asked
+// to continue without lost events.
+func TestRebuildForgetsDamagedArchiveFile(t *testing.T) {
+	w := newWorld(t)
+	w.options = inUse
+	c := w.open("one")
+	old, _ := w.endedRun(c)
+	w.age(c)
+	run, trigger := w.trigger(foldtest.Task("a"))
+	w.step(c, trigger)
+	damaged := 0
+	for key := range w.keys("archive/") {
+		_, err := w.blobs.Put(t.Context(), key, []byte("garbage"))
+		require.NoError(t, err)
+		damaged++
+	}
+	require.NotZero(t, damaged)
+	report, err := repair.Verify(t.Context(), w.repair())
+	require.NoError(t, err)
+	require.NotZero(t, report.Lost)
+	require.Contains(t, report.Problems[0], "the archive file is damaged")
+	cfg := w.repair()
+	_, err = repair.Rebuild(t.Context(), cfg)
+	lost := new(repair.LostError)
+	require.ErrorAs(t, err, &lost)
+	require.Len(t, lost.Groups, report.Lost)
+
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault { // another read may succeed
+		if op == faultblob.Get && strings.HasPrefix(key, "archive/") {
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	})
+	cfg.Handle, cfg.AllowLoss = w.handle(w.store()), true
+	_, err = repair.Rebuild(t.Context(), cfg)
+	require.ErrorIs(t, err, faultblob.ErrInjected)
+	w.faults(nil)
+	result, err := repair.Rebuild(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, report.Lost, result.Lost)
+	c = w.open("two")
+	require.Empty(t, w.states(c, old))
+	require.Equal(t, []string{"a=READY"}, w.states(c, run))
+	w.verify()
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
@@ -64,6 +65,10 @@ func (r *replay) group(ctx context.Context, p place) error {
 	g, err := p.group(ctx, r.reader)
 	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, errNoGroup) {
 		r.lost = append(r.lost, fmt.Sprintf("ledger: %s is recorded but missing", p))
+		return nil
+	}
+	if archive.Damaged(err) {
+		r.lost = append(r.lost, fmt.Sprintf("ledger: %s is recorded but unreadable: %v", p, err))
 		return nil
 	}
 	if err == nil {

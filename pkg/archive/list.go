@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"errors"
 	"iter"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -15,6 +16,9 @@ type Range struct {
 	After, Until string
 	// Most is the maximum number of entries from the ledger; 0: no limit.
 	Most int
+	// OnDamaged is called with the error of each damaged file of the archive, and List continues without the file. If
+	// OnDamaged is nil, List ends with the error.
+	OnDamaged func(error)
 }
 
 // List yields the entries of ledger and archive in ascending order, each once. Only
@@ -92,6 +96,10 @@ func (m *merge) next() (e Entry, ok bool, err error) {
 			break
 		}
 		entries, err := load(m.ctx, m.reader.store, m.reader.domain, m.files[0])
+		if errors.Is(err, errDamaged) && m.in.OnDamaged != nil {
+			m.in.OnDamaged(err)
+			err = nil
+		}
 		if err != nil {
 			return Entry{}, false, err
 		}

@@ -301,4 +301,15 @@ func TestRebuildForgetsDamagedArchiveFile(t *testing.T) {
 	require.Empty(t, w.states(c, old))
 	require.Equal(t, []string{"a=READY"}, w.states(c, run))
 	w.verify()
+
+	cfg.Bare, cfg.AllowLoss = true, false
+	_, err = repair.Rebuild(t.Context(), cfg)
+	require.ErrorAs(t, err, &lost)
+	require.Len(t, lost.Groups, damaged)
+	cfg.AllowLoss = true
+	result, err = repair.Rebuild(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, damaged, result.Lost)
+	require.Equal(t, []string{"a=READY"}, w.states(w.open("three"), run))
+	w.verify()
 }

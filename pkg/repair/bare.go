@@ -37,7 +37,7 @@ type bareFold struct {
 	// last is the greatest id of a folded entry. Entries whose groups were all refused because of their writer's clock
 	// do not count.
 	last string
-	// lost describes the missing and damaged plans that groups name, one line each.
+	// lost describes damaged archive files, and missing and damaged plans that groups name, one line each.
 	lost []string
 }
 
@@ -104,7 +104,8 @@ func (f *bareFold) follow(ctx context.Context) error { return f.ledger(ctx, f.co
 func (f *bareFold) ledger(ctx context.Context, after string) error {
 	f.deferred = newDeferred()
 	var ahead []archive.Entry
-	for e, err := range f.reader.entries.List(ctx, archive.Range{After: after}) {
+	damaged := func(err error) { f.lost = append(f.lost, "ledger: "+err.Error()) }
+	for e, err := range f.reader.entries.List(ctx, archive.Range{After: after, OnDamaged: damaged}) {
 		if err != nil {
 			return err
 		}

@@ -27,8 +27,8 @@ type Result struct {
 	// If it is false, the state may differ, but is valid and contains all facts.
 	Recorded bool `json:"recorded_order"`
 	// Lost is the number of groups that the old state had folded and that the ledger, or the store of plans, has lost.
-	// The new state does not contain them. A bare rebuild does not know which entries are missing: it counts only groups
-	// whose plans are missing or damaged.
+	// The new state does not contain them. A bare rebuild does not know which entries are missing: it counts damaged
+	// files of the archive, and groups whose plans are missing or damaged.
 	Lost int `json:"lost_groups,omitempty"`
 	// Renamed is the number of entries that were named far ahead of the store's clock and were
 	// renamed to the store's time.
@@ -73,9 +73,9 @@ const maxConflicts = 64
 // ledger lacks recorded groups, the error is a [LostError], unless cfg.AllowLoss is set.
 //
 // With cfg.Bare the recorded order is not read, and the ledger is folded entry by entry, in the order of the entries'
-// ids. It returns a [LostError] if a plan is missing or damaged, or if the ledger is empty, unless cfg.AllowLoss is set.
-// If the newest manifest is unreadable or manifests are missing, Rebuild raises the boundary above the old
-// revision numbers before it publishes the first revision of the new timeline.
+// ids. Unless cfg.AllowLoss is set, Rebuild then returns a [LostError] if a plan or a file of the archive is damaged, if
+// a plan is missing, or if the ledger is empty. If the newest manifest is unreadable or manifests are missing, Rebuild
+// raises the boundary above the old revision numbers before it publishes the first revision of the new timeline.
 //
 // Closed rows move to history during the replay. Memory is proportional to the live rows and to the
 // number of groups, runs and partitions.

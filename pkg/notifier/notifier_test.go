@@ -65,7 +65,7 @@ func (l local) Await(ctx context.Context, after int64) (*snapshot.Snapshot, erro
 func newSystem(t *testing.T) *system {
 	t.Helper()
 	h := domain.Open(domain.Handle{
-		Domain: foldtest.Domain, Store: memblob.New(memblob.Options{}), Codec: snapshot.NewCodec(), Clock: clock.System{},
+		Domain: foldtest.Domain, Store: memblob.New(memblob.Options{}), Codec: snapshot.NewMemoryCodec(), Clock: clock.System{},
 		IDs: ids.NewSource(clock.System{}.Now, nil), Logger: slog.New(slog.DiscardHandler),
 	})
 	c, err := compactor.Open(t.Context(), compactor.Config{Handle: h, Writer: "test"})

@@ -97,7 +97,8 @@ func TestExportWritesViews(t *testing.T) {
 }
 
 // All partitions of a batch have the same materialization. A command has written the region as a column of its files,
-// and the date comes from the keys, so the links of all regions of a day have the same name.
+// and the date comes from the keys, so the links of all regions of a day have the same name. One link must not replace
+// another.
 func TestExportShowsAllPartitionsOfABatch(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)

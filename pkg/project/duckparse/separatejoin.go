@@ -364,9 +364,9 @@ func (s *separation) anyIn(ids map[string]bool, same classes, class string) bool
 // isMerged reports whether an id is a column that USING merges.
 func isMerged(id string) bool { return strings.HasPrefix(id, ".") }
 
-// allIn reports whether ids contains every id of a class, except merged columns. In time zones other than UTC, the
-// type of an instant matters, so a merged column counts as an instant only if all columns that it merges are
-// instants.
+// allIn reports whether ids contains every id of a class, except merged columns. It decides whether a merged column
+// counts as an instant in time zones other than UTC, where the type of an instant matters: only if all columns that it
+// merges are instants.
 func allIn(ids map[string]bool, same classes, class string) bool {
 	for id := range same {
 		if same.find(id) == class && !isMerged(id) && !ids[id] {

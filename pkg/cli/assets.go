@@ -36,13 +36,13 @@ func staleCount(c *engine.Counts) int   { return c.Stale }
 func missingCount(c *engine.Counts) int { return c.Missing }
 func failedCount(c *engine.Counts) int  { return c.Failed }
 
-// counted returns the number of the asset's partitions that the function of selects, or nil if the numbers are
-// unknown.
-func (i *assetInfo) counted(of func(*engine.Counts) int) any {
+// counted calls the function number with the numbers of the asset's partitions by status, and returns its result. It
+// returns nil if the numbers are unknown.
+func (i *assetInfo) counted(number func(*engine.Counts) int) any {
 	if i.counts == nil {
 		return nil
 	}
-	return of(i.counts)
+	return number(i.counts)
 }
 
 func (i *assetInfo) countedText(of func(*engine.Counts) int) any {

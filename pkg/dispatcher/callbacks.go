@@ -459,8 +459,8 @@ func (d *Dispatcher) checkOutput(c *call, body *contract.Finished) *contract.Pro
 	return nil
 }
 
-// renew returns new callback URLs for an attempt. They are valid for the attempt's timeout plus an hour, or for the
-// time untimed if it has no timeout.
+// renew returns new callback URLs for an attempt. They are valid for the attempt's timeout plus an hour. If the
+// attempt has no timeout, they are valid for a day ([untimed]).
 func (d *Dispatcher) renew(c *call) contract.Callbacks {
 	valid := untimed
 	if c.task.TimeoutSec > 0 {

@@ -3,15 +3,16 @@ package manifest
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
 // stepOver raises the boundary over a gap: revisions that are missing below a later one, because somebody has deleted
 // their manifests. Without stepOver, collection of the domain would stop permanently at the gap. The gap begins with
-// the oldest revision or with its successor. In the second case, stepOver keeps the oldest revision if the revision
-// above the gap was published after the time in the parameter then.
-func (w *window) stepOver(version int64, then event.Time) (stepped bool, err error) {
+// the oldest revision or with its successor. In the second case, stepOver keeps the oldest revision until the revision
+// above the gap is older than the parameter all.
+func (w *window) stepOver(version int64, all time.Duration) (stepped bool, err error) {
 	s, gap := w.store, w.first
 	oldest, err := w.at(gap)
 	if err != nil {
@@ -31,8 +32,14 @@ func (w *window) stepOver(version int64, then event.Time) (stepped bool, err err
 		return false, err
 	}
 	m, err := w.at(above)
-	if err != nil || m == nil || oldest != nil && m.PublishedAt > then {
+	if err != nil || m == nil {
 		return false, err
+	}
+	if oldest != nil {
+		now, err := s.limit(w.ctx, event.At(s.clock.Now()))
+		if err != nil || m.PublishedAt > now.Add(-all) {
+			return false, err
+		}
 	}
 	err = s.raise(w.ctx, Boundary{Timeline: m.Timeline, DeletedThrough: above - 1}, version)
 	if errors.Is(err, errMoved) {

@@ -1,11 +1,13 @@
 package manifest_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
@@ -49,6 +51,33 @@ func TestRetainKeepsARevisionBeforeAYoungGap(t *testing.T) {
 	c.pass(2 * time.Hour)
 	require.NoError(t, a.collect(t.Context()))
 	require.Equal(t, []string{manifest.Key(domain, 3)}, fx.keys(t.Context(), "manifests/"))
+}
+
+// timed is a store with a clock, as a bucket has.
+type timed struct {
+	blob.Store
+
+	clock *tick
+}
+
+func (s timed) Now(context.Context) (time.Time, error) { return s.clock.Now(), nil }
+
+// A gap is as young as the store's clock says, even if the collector's clock is a year ahead.
+func TestRetainKeepsARevisionBeforeAYoungGapIfItsClockIsAhead(t *testing.T) {
+	fx, c := newTickFixture()
+	a := fx.author(c)
+	a.live(t, 3, time.Minute)
+	require.NoError(t, fx.blobs.Delete(t.Context(), manifest.Key(domain, 2)))
+	ahead := &tick{now: c.Now().AddDate(1, 0, 0)}
+	s := manifest.New(manifest.Config{Domain: domain, Store: timed{fx.blobs, c}, IDs: ids.NewSource(ahead.Now, nil), Clock: ahead})
+	_, err := s.Load(t.Context())
+	require.NoError(t, err)
+	collector := manifest.NewCollector(s, manifest.Policy{})
+	for more := true; more; {
+		more, err = collector.Retain(t.Context())
+		require.NoError(t, err)
+	}
+	require.Contains(t, fx.keys(t.Context(), "manifests/"), manifest.Key(domain, 1))
 }
 
 // Manifests are not a gap if another collector deletes them between two requests of this collector.

@@ -144,17 +144,15 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	w := &window{ctx: ctx, store: s, first: b.DeletedThrough + 1, seen: map[int64]*Manifest{}}
-	now := event.At(s.clock.Now())
-	then := now.Add(-c.policy.All)
-	limited := false
-	if stepped, err := w.stepOver(version, then); stepped || err != nil {
+	if stepped, err := w.stepOver(version, c.policy.All); stepped || err != nil {
 		return stepped, err
 	}
 	oldest, err := w.at(w.first)
 	if err != nil || oldest == nil {
 		return false, err // nothing is published yet, or a rebuild is not finished: keep the old revisions
 	}
-	through, err := w.expired(then)
+	now, limited := event.At(s.clock.Now()), false
+	through, err := w.expired(now.Add(-c.policy.All))
 	if err == nil && through > b.DeletedThrough {
 		if now, err = s.limit(ctx, now); err == nil {
 			limited = true

@@ -141,7 +141,7 @@ func (a *app) assetInfos(ctx context.Context, snap *snapshot.Snapshot, p *projec
 	return infos, nil
 }
 
-// current returns the newest live state, or an empty one if no run was ever started.
+// current returns the newest live state, or an empty one if nothing was ever published.
 func (a *app) current(ctx context.Context, p *project.Project) (*state.State, error) {
 	var s *state.State
 	err := a.withSnapshot(ctx, p, func(snap *snapshot.Snapshot) error {

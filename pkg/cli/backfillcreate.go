@@ -47,7 +47,7 @@ func (a *app) createBackfillCommand() *cobra.Command {
 		Short:       "Materialize many partitions in chunks: plan them, ask for confirmation, and start the first chunks",
 		Long: "Materialize many partitions in chunks. A chunk is one run. Partitions that depend on each other are in one\n" +
 			"chunk, or in chunks that run one after the other. The process that owns the state folder executes the chunks\n" +
-			"(`servo dev`); if there is none, this process does, until the backfill has ended.",
+			"(`servo dev`). Without such a process, this command executes them until the backfill has ended.",
 		Example: "  servo backfill create clean/daily --downstream -p date=2020-01-01..2024-12-31\n" +
 			"  servo backfill create --all -p all --only missing --dry-run\n" +
 			"  servo backfill create report/yearly -p all --ordered",
@@ -58,7 +58,7 @@ func (a *app) createBackfillCommand() *cobra.Command {
 				return err
 			}
 			if f.fullRefresh {
-				return usagef("--full-refresh is for incremental assets, which servo does not support yet: without it, each partition of the backfill is already computed from all of its inputs")
+				return usagef("--full-refresh is for incremental assets, which servo does not support yet: remove the flag; a backfill computes each partition from all of its inputs anyway")
 			}
 			return a.createBackfill(cmd.Context(), &f, args)
 		},
@@ -68,7 +68,7 @@ func (a *app) createBackfillCommand() *cobra.Command {
 	f.assets.add(cmd, "materialize")
 	flags.StringArrayVarP(&f.partitions, "partition", "p", nil, "partitions: date=2020-01-01..2024-12-31, 2024 or all (repeatable)")
 	flags.StringVar(&f.only, "only", "", "only the partitions of the selection that are missing, failed or stale")
-	flags.IntVar(&f.request.Chunk, "chunk", 0, "partitions of a chunk (default 100, or more so that there are at most 10,000 chunks)")
+	flags.IntVar(&f.request.Chunk, "chunk", 0, "partitions of a chunk (default: 100; more if there would be over 10,000 chunks)")
 	flags.Int32Var(&f.request.MaxParallel, "max-parallel", 0, fmt.Sprintf("how many chunks run at once (default %d)", engine.BackfillParallel))
 	flags.StringVar(&f.order, "order", event.OldestFirst, "which partitions come first: oldest or newest")
 	flags.BoolVar(&f.request.Ordered, "ordered", false, "one chunk after the other, the oldest first; pause if one does not succeed")

@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// calls returns the calls of the API on a published state, without a server. A command that uses them prints the
-// values and the errors that the HTTP API would return.
+// calls returns the handlers of the API's calls, which read a published state without a server. A command that uses
+// them prints the values and the errors that the HTTP API would return.
 func (a *app) calls(v published) *api.Local {
 	return api.NewLocal(api.Config{
 		Engine:   engine.New(engine.Config{Handle: v.Handle, Snapshots: oneRevision{v.Snapshot}}),

@@ -44,7 +44,7 @@ func (a *app) deployCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.message, "message", "m", "", "a description of the change, shown by servo deployments")
 	flags.StringArrayVar(&f.accept, "accept", nil, "accept the changed code of this asset: its existing partitions do not become stale (repeatable)")
-	flags.BoolVar(&f.force, "force", false, "deploy even if another release is deployed while this command runs, or if the current one is damaged or belongs to another project")
+	flags.BoolVar(&f.force, "force", false, "deploy even if another release is deployed meanwhile, or if the current release is damaged or belongs to another project")
 	flags.BoolVar(&f.yes, "yes", false, "deploy to a protected environment without asking")
 	flags.BoolVar(&f.noBind, "no-bind", false, "do not check the queries with DuckDB first")
 	return cmd

@@ -98,7 +98,7 @@ func (a *app) dryRun(ctx context.Context, p *project.Project, r engine.RunReques
 	})
 }
 
-// withSnapshot reads the newest published state, or an empty one if no run has ever started.
+// withSnapshot calls f with the newest published state, or with an empty one if nothing was ever published.
 func (a *app) withSnapshot(ctx context.Context, p *project.Project, f func(*snapshot.Snapshot) error) error {
 	dir := a.options(p).Dir
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !inCloud(dir) {

@@ -48,8 +48,8 @@ func estimateOf(e *estimate.Estimate, prices *estimate.Prices) dryRunEstimate {
 	return d
 }
 
-// texts describes an estimate in lines: one for time and size, one for the cost, and one each for the assets without
-// an estimate and without a cost.
+// texts describes an estimate in up to four lines: time and size, the cost, the assets without an estimate, and the
+// assets without a cost.
 func (d *dryRunEstimate) texts(e *estimate.Estimate) (texts []string) {
 	if e.Tasks > e.Unknown {
 		texts = append(texts, fmt.Sprintf("estimate: about %s, or %s if every task takes its 95th percentile; %s of work in all tasks, %s, %s",
@@ -71,7 +71,7 @@ func (d *dryRunEstimate) texts(e *estimate.Estimate) (texts []string) {
 		}
 	}
 	if len(unpriced) > 0 {
-		texts = append(texts, fmt.Sprintf("no cost for %s: servo.yaml has a price for CPU time or memory that their workers have not reported", view.Some(unpriced)))
+		texts = append(texts, fmt.Sprintf("no cost for %s: servo.yaml has a price for CPU time or for memory, but no worker has reported how much these assets use", view.Some(unpriced)))
 	}
 	return texts
 }

@@ -58,7 +58,7 @@ func (a *app) explainCommand() *cobra.Command {
 }
 
 // explainTask explains a task of a run. If run is empty, it explains the task in the newest run that contains the
-// task. In this case, it does not use the API, which has no such call.
+// task. In this case, it does not use the API, because the API's call needs a run.
 func (a *app) explainTask(ctx context.Context, v published, now event.Time, run, task string) (*view.Explanation, error) {
 	if run == "" {
 		return engine.ExplainTask(ctx, v.Store, v.Snapshot, now, run, task)

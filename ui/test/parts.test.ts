@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { path } from "../src/api/client";
 import { concurrency, ticks, within, zoom } from "../src/canvas/time";
 import { ansi } from "../src/parts/ansi";
-import { commandLine } from "../src/parts/command";
+import { commandLine, joinWords, selectionOf, splitWords } from "../src/parts/command";
 import { highlight } from "../src/parts/sql";
 
 describe("path", () => {
@@ -89,5 +89,20 @@ describe("commandLine", () => {
       "servo run raw/a -p date=2025-01-01..2025-01-31",
     );
     expect(commandLine(["it's"], "missing", false, [])).toBe("servo run 'it'\\''s' --missing-only");
+  });
+
+  it("selects one partition by all of its dimensions", () => {
+    expect(selectionOf('{"date":"2025-01-15","region":"a b"}')).toEqual(["date=2025-01-15;region=a b"]);
+    expect(selectionOf('{"who":"q?#%2F"}')).toEqual(["who=q?#%2F"]);
+    expect(selectionOf("")).toEqual([]);
+  });
+
+  it("keeps words with spaces and quotes", () => {
+    for (const words of [["raw/a"], ["who=it's", "raw/* and tag:x"], ["date=2025-01-15;region=a b"], ["a\\b", 'x"y']]) {
+      expect(splitWords(joinWords(words))).toEqual(words);
+    }
+    expect(splitWords(`  raw/a "raw/* and tag:x"  date=1..2 `)).toEqual(["raw/a", "raw/* and tag:x", "date=1..2"]);
+    expect(splitWords("who=it's b")).toEqual(["who=it's", "b"]);
+    expect(splitWords(" ")).toEqual([]);
   });
 });

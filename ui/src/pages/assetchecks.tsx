@@ -7,6 +7,7 @@ import { failingRowsOf, quarantinedRowsOf } from "../api/sample";
 import { query } from "../api/sql";
 import type { Asset, AssetCheck, QuarantinedOutput } from "../api/types";
 import { count, plural, shortID } from "../app/format";
+import { quote } from "../parts/command";
 import { Confirm } from "../parts/confirm";
 import { Grid } from "../parts/grid";
 import { Actions, Badge, Button, buttonClass, Dialog, Empty, Problem, Skeleton, Time } from "../parts/parts";
@@ -144,7 +145,6 @@ function Quarantined({ asset, onRows }: { asset: string; onRows: (rows: Shown) =
   if (error) return <Problem error={error} />;
   const outputs = data?.outputs.filter((o) => o.asset === asset) ?? [];
   if (outputs.length === 0) return null;
-  const quoted = (name: string) => (/^[\w/]+$/.test(name) ? name : `'${name}'`);
   return (
     <section className={css.quarantine}>
       <div className={page.cardHead}>
@@ -194,7 +194,7 @@ function Quarantined({ asset, onRows }: { asset: string; onRows: (rows: Shown) =
         <Confirm
           title={`${asking.decision === "approve" ? "Approve" : "Reject"} ${asking.output.name}`}
           effect={effects[asking.decision]}
-          command={`servo quarantine ${asking.decision} ${quoted(asking.output.name)}`}
+          command={`servo quarantine ${asking.decision} ${quote(asking.output.name)}`}
           action={asking.decision === "approve" ? "Approve" : "Reject"}
           danger={asking.decision === "reject"}
           reason

@@ -5,7 +5,7 @@ import type { Asset, PartitionSummaryBucket } from "../api/types";
 import { bytes, count, plural, shortID } from "../app/format";
 import { partitionFilters } from "../app/router";
 import { StripLegend, StripView } from "../canvas/strip";
-import type { Need } from "../parts/command";
+import { type Need, quote, selectionOf, valuesOf } from "../parts/command";
 import { Decision } from "../parts/decision";
 import { Badge, Button, Command, Empty, Problem, Segmented, Sentence, Skeleton, Time } from "../parts/parts";
 import { RunDialog } from "../parts/rundialog";
@@ -25,7 +25,7 @@ export function Partitions({ asset }: { asset: Asset }) {
   const search = useSearch({ from: "/assets/$namespace/$name" });
   const navigate = useNavigate({ from: "/assets/$namespace/$name" });
   const { data, error, refetch } = usePartitions(asset.asset_key, search.status, search.page);
-  const chosen = search.partition === undefined ? undefined : values(search.partition);
+  const chosen = search.partition === undefined ? undefined : valuesOf(search.partition);
   const only = asset.dimensions.length === 1 ? asset.dimensions[0] : undefined;
   const select = (bucket: PartitionSummaryBucket) => {
     if (only === undefined || bucket.from !== bucket.to) return;
@@ -54,7 +54,7 @@ export function Partitions({ asset }: { asset: Asset }) {
             {asset.failures.slice(0, 8).map((f) => (
               <li key={f.partition_key}>
                 <Link to="/runs/$run" params={{ run: f.run_id }} search={{ task: f.task_key }} data-row>
-                  <bdi>{asset.partitions ? Object.values(values(f.partition_key)).join(", ") : f.task_key}</bdi>
+                  <bdi>{asset.partitions ? Object.values(valuesOf(f.partition_key)).join(", ") : f.task_key}</bdi>
                 </Link>
                 <span>{f.error}</span>
                 <Time at={f.at} />
@@ -171,15 +171,6 @@ export function Partitions({ asset }: { asset: Asset }) {
   );
 }
 
-// values returns the value of each dimension of a partition key.
-export function values(key: string): Record<string, string> {
-  try {
-    return JSON.parse(key) as Record<string, string>;
-  } catch {
-    return {};
-  }
-}
-
 function DimensionStrip({
   asset,
   dimension,
@@ -253,22 +244,16 @@ function Detail({ asset, partition }: { asset: string; partition: string }) {
         <Button icon="runs" onClick={() => setNeed("")}>
           Run this partition
         </Button>
-        <Command text={`servo explain '${data.partition}'`} />
+        <Command text={`servo explain ${quote(data.partition)}`} />
       </div>
       {need !== undefined && (
         <RunDialog
           onClose={() => setNeed(undefined)}
           assets={[asset]}
           need={need}
-          partitions={selections(data.partition)}
+          partitions={selectionOf(partition)}
         />
       )}
     </div>
   );
-}
-
-// selections returns the selections that start a run of one partition: one for each dimension.
-export function selections(task: string): string[] {
-  const inside = /\[(.*)\]$/.exec(task)?.[1];
-  return inside ? inside.split(/[;,]/).map(decodeURIComponent) : [];
 }

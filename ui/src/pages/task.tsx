@@ -3,6 +3,7 @@ import { type ReactNode, useEffect, useRef } from "react";
 import { useExplanation, useNow } from "../api/queries";
 import type { Attempt, TaskExplanation } from "../api/types";
 import { count, shortID, span } from "../app/format";
+import { quote } from "../parts/command";
 import { LogView } from "../parts/log";
 import { useSheet } from "../parts/media";
 import {
@@ -100,7 +101,7 @@ function Panel({ run, task, onSelect, onClose }: Props) {
                   Asset {asset[1]}/{asset[2]}
                 </Link>
               )}
-              <Command text={`servo explain ${shortID(run)} '${task}'`} />
+              <Command text={`servo explain ${shortID(run)} ${quote(task)}`} />
             </div>
           </>
         )}

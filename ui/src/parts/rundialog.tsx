@@ -4,7 +4,7 @@ import { path, post } from "../api/client";
 import { refresh, useAssets, useReadOnly } from "../api/queries";
 import type { TriggerRunRequest, TriggerRunResponse } from "../api/types";
 import { plural } from "../app/format";
-import { commandLine, type Need, needs, splitWords } from "./command";
+import { commandLine, joinWords, type Need, needs, splitWords } from "./command";
 import { Actions, Button, Command, Dialog, Field, inputClass, Problem, ReadOnly, toast } from "./parts";
 
 export function RunDialog({
@@ -22,9 +22,9 @@ export function RunDialog({
 }) {
   const navigate = useNavigate();
   const known = useAssets();
-  const [assets, setAssets] = useState(given.join(" "));
+  const [assets, setAssets] = useState(joinWords(given));
   const [need, setNeed] = useState<Need>(first);
-  const [partitions, setPartitions] = useState(chosen.join(" "));
+  const [partitions, setPartitions] = useState(joinWords(chosen));
   const [upstream, setUpstream] = useState(false);
   const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(false);
@@ -80,7 +80,10 @@ export function RunDialog({
           </select>
         </Field>
         {need === "" && (
-          <Field label="Partitions" hint="For example date=2025-01-01..2025-01-31. Empty: all partitions.">
+          <Field
+            label="Partitions"
+            hint="For example date=2025-01-01..2025-01-31. Quote spaces, as in a shell. Empty: all partitions."
+          >
             <input className={inputClass} value={partitions} onChange={(event) => setPartitions(event.target.value)} />
           </Field>
         )}

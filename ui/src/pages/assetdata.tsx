@@ -19,11 +19,11 @@ const useSample = (asset: Asset, partition: string | undefined) =>
     retry: (failures, error) => failures < 5 && error instanceof Failure && error.status === 429,
     queryFn: async ({ signal }) => {
       const about = await query({ sql: sampleOf(asset.asset_key, partition), row_limit: 1 }, signal);
-      const [row] = about.rows as [string, string, number, string[] | null][];
+      const [row] = about.rows as [string, string, number, string[] | null, string[] | null][];
       if (!row) return null; // there is no output
-      const [key, at, rows, columns] = row;
+      const [key, at, rows, columns, dates] = row;
       if (!isTable(columns)) return { key, at, rows, statement: "", result: undefined };
-      const statement = statementOf(asset.asset_key, key, columns, most);
+      const statement = statementOf(asset.asset_key, key, columns, most, dates);
       return { key, at, rows, statement, result: await query({ sql: statement, row_limit: most }, signal) };
     },
   });

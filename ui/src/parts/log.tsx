@@ -5,10 +5,12 @@ import type { Attempt, LogChunk } from "../api/types";
 import { count, plural } from "../app/format";
 import { ansi } from "./ansi";
 import css from "./log.module.css";
+import { readOn } from "./logreader";
 import { Button, Problem } from "./parts";
 
 const lineHeight = 18;
 const longest = 4000; // the greatest number of characters that are shown of a line
+const again = 3000; // the time between two reads of a log that the server cannot stream, in milliseconds
 const wrong = /\b(error|exception|fatal|panic|traceback|failed)\b/i;
 
 interface Stream {
@@ -23,7 +25,7 @@ function useLog(run: string, task: string, attempt: Attempt): Stream {
   const [log, setLog] = useState<Stream>({ text: "", live: true, error: undefined });
   const { attempt: number } = attempt;
   useEffect(() => {
-    let [buffer, timer] = ["", 0];
+    let [buffer, timer, offset] = ["", 0, 0];
     const show = (live: boolean, error?: unknown) => setLog({ text: buffer, live, error });
     const at = ["runs", run, "tasks", task, "attempts", String(number), "log"];
     const stop = new AbortController();
@@ -35,6 +37,7 @@ function useLog(run: string, task: string, attempt: Attempt): Stream {
     source.addEventListener("chunk", (event) => {
       const chunk = JSON.parse((event as MessageEvent<string>).data) as LogChunk;
       buffer += chunk.text;
+      offset = chunk.next_offset;
       if (chunk.complete) {
         close();
         show(false);
@@ -48,13 +51,19 @@ function useLog(run: string, task: string, attempt: Attempt): Stream {
     source.addEventListener("error", () => {
       if (source.readyState !== EventSource.CLOSED) return; // the browser connects again
       close();
-      get<LogChunk>(path(at), stop.signal).then(
-        (chunk) => {
-          buffer = chunk.text;
-          show(false);
+      // The server cannot stream this log: another process executes the attempt, or there are too many streams.
+      readOn(
+        offset,
+        (from) => get<LogChunk>(path(at, { offset: from }), stop.signal),
+        (text, live) => {
+          buffer += text;
+          show(live);
         },
-        (error) => !stop.signal.aborted && show(false, error),
-      );
+        () =>
+          new Promise((resolve) => {
+            timer = window.setTimeout(resolve, again);
+          }),
+      ).catch((error) => !stop.signal.aborted && show(false, error));
     });
     return () => {
       close();

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { columnsIn, nameOf, namespaceOf, quoted } from "../src/api/catalog";
 import { csv, distinct, json, text, visible } from "../src/api/export";
-import { headline, positionOf, Reader } from "../src/api/sql";
+import { headline, positionOf, Reader, whole } from "../src/api/sql";
 
 const answer = `{"columns":[{"name":"a\\",\\"rows\\":[","type":"BIGINT"},{"name":"b","type":"VARCHAR"}],"rows":[["9223372036854775807","x]],"],
 [2,"line\\nbreak"],
@@ -34,6 +34,14 @@ test("an answer without rows is complete, and one that ends early is not", () =>
   cut.add(answer.slice(0, answer.lastIndexOf("\n[null")));
   expect(cut.end()).toBe(false);
   expect(() => new Reader().add("<html>\n")).toThrow("did not return the result");
+});
+
+test("an answer that ends with an error is not the whole result", () => {
+  const reader = new Reader();
+  reader.add('{"columns":[{"name":"a","type":"INTEGER"}],"rows":[],"revision":1,"row_count":0,"error":"no memory"}\n');
+  expect(reader.end()).toBe(true);
+  expect(() => whole(reader.result)).toThrow("no memory");
+  expect(whole({ columns: [], rows: [], done: true }).rows).toEqual([]);
 });
 
 test("the place of an error is found in a long and in a later line", () => {

@@ -1,5 +1,5 @@
 // Runs SQL, and reads the rows of the answer while they arrive.
-import { call, path } from "./client";
+import { call, Failure, path } from "./client";
 
 export interface Column {
   name: string;
@@ -101,6 +101,13 @@ export async function query(
   }
   if (!reader.end()) throw new Error("The answer ended before its last row. Run the statement again.");
   return reader.result;
+}
+
+// whole returns a result without an error. It throws the error of a statement that failed after its answer had begun:
+// the rows that arrived are not the whole result.
+export function whole(result: Result): Result {
+  if (result.error) throw new Failure(400, "The statement failed", result.error);
+  return result;
 }
 
 export interface Position {

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { Failure, path, post } from "../api/client";
 import { refresh, useQuarantine } from "../api/queries";
 import { failingRowsOf, quarantinedRowsOf } from "../api/sample";
-import { query } from "../api/sql";
+import { query, whole } from "../api/sql";
 import type { Asset, AssetCheck, QuarantinedOutput } from "../api/types";
 import { count, plural, shortID } from "../app/format";
 import { quote } from "../parts/command";
@@ -214,7 +214,7 @@ function Rows({ title, statement, onClose }: Shown & { onClose: () => void }) {
   const { data, error } = useQuery({
     queryKey: ["rows", statement],
     retry: (failures, error) => failures < 5 && error instanceof Failure && error.status === 429,
-    queryFn: ({ signal }) => query({ sql: statement, row_limit: most }, signal),
+    queryFn: async ({ signal }) => whole(await query({ sql: statement, row_limit: most }, signal)),
   });
   return (
     <Dialog title={title} onClose={onClose} className={css.dialog}>

@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { Failure } from "../api/client";
 import { isTable, sampleOf, statementOf } from "../api/sample";
-import { query } from "../api/sql";
+import { query, whole } from "../api/sql";
 import type { Asset } from "../api/types";
 import { plural } from "../app/format";
 import { Grid } from "../parts/grid";
@@ -18,13 +18,13 @@ const useSample = (asset: Asset, partition: string | undefined) =>
     queryKey: ["sample", asset.asset_key, partition, asset.last_run_id, asset.last_materialized_at],
     retry: (failures, error) => failures < 5 && error instanceof Failure && error.status === 429,
     queryFn: async ({ signal }) => {
-      const about = await query({ sql: sampleOf(asset.asset_key, partition), row_limit: 1 }, signal);
+      const about = whole(await query({ sql: sampleOf(asset.asset_key, partition), row_limit: 1 }, signal));
       const [row] = about.rows as [string, string, number, string[] | null, string[] | null][];
       if (!row) return null; // there is no output
       const [key, at, rows, columns, dates] = row;
       if (!isTable(columns)) return { key, at, rows, statement: "", result: undefined };
       const statement = statementOf(asset.asset_key, key, columns, most, dates);
-      return { key, at, rows, statement, result: await query({ sql: statement, row_limit: most }, signal) };
+      return { key, at, rows, statement, result: whole(await query({ sql: statement, row_limit: most }, signal)) };
     },
   });
 

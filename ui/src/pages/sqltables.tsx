@@ -2,7 +2,7 @@ import type { Completion } from "@codemirror/autocomplete";
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { nameOf, quoted, type Table } from "../api/catalog";
-import { query } from "../api/sql";
+import { query, whole } from "../api/sql";
 import { plural } from "../app/format";
 import { Icon } from "../parts/icons";
 import { inputClass, Problem, Skeleton } from "../parts/parts";
@@ -25,7 +25,7 @@ export const useCatalog = () =>
     refetchOnMount: true,
     retry: 2,
     queryFn: async ({ signal }) => {
-      const { rows } = await query({ sql: catalog, row_limit: most }, signal);
+      const { rows } = whole(await query({ sql: catalog, row_limit: most }, signal));
       const tables = new Map<string, Table>();
       const functions: Completion[] = [];
       for (const [schema, name, column, type] of rows as [string | null, string, string, string][]) {

@@ -89,7 +89,8 @@ type eventReader struct {
 	found   []*RecordedEvent
 }
 
-// all reads the entries of a range until the limit of the filter or that of read entries is reached.
+// all reads the entries of a range. It stops when the filter has matched as many events as it may, or when it has read
+// the greatest allowed number of entries.
 func (l *eventReader) all(ctx context.Context, in archive.Range) (more bool, err error) {
 	n := 0
 	for e, err := range l.entries.List(ctx, in) {

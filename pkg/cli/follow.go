@@ -135,8 +135,9 @@ func (r *runner) stopped(ctx context.Context) bool {
 }
 
 // awaitOthers waits for runs of other commands that this process executes and would otherwise
-// interrupt. It does not wait for runs that schedules start during the wait, because a schedule may start runs
-// forever: the next process continues them. The user can stop waiting without losing anything.
+// interrupt. It does not wait for runs that schedules and backfills start during the wait, because a schedule may start
+// runs forever, and a backfill for days: the next process continues them. The user can stop waiting without losing
+// anything.
 func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 	r.mu.Lock()
 	r.awaitingOthers = true
@@ -147,7 +148,9 @@ func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 			return err
 		}
 		last = cmp.Or(last, newest(snap.State))
-		runs := slices.DeleteFunc(unfinished(snap.State), func(run *state.Run) bool { return run.ScheduleID != "" && run.RunID > last })
+		runs := slices.DeleteFunc(unfinished(snap.State), func(run *state.Run) bool {
+			return run.RunID > last && (run.ScheduleID != "" || run.TriggerType == triggerBackfill)
+		})
 		if len(runs) == 0 {
 			return nil
 		}
@@ -165,20 +168,28 @@ func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 	}
 }
 
+// triggerBackfill is the trigger of the chunks of a backfill.
+const triggerBackfill = "backfill"
+
 // unfinished returns the unfinished runs that are not paused, oldest first.
 func unfinished(s *state.State) []*state.Run {
 	return slices.DeleteFunc(live(s), func(run *state.Run) bool { return run.State == state.RunPaused })
 }
 
-// noteUnfinished prints which runs of other commands this process leaves unfinished.
+// noteUnfinished prints which backfills, and which other runs of other commands, this process leaves unfinished.
 func (r *runner) noteUnfinished(ctx context.Context, s *session) {
 	snap, err := s.Current(context.WithoutCancel(ctx)) // the state is in memory, so this call does not block
 	if err != nil {
 		return
 	}
+	for b := range snap.State.Backfills.All {
+		if b.State == state.BackfillRunning {
+			r.a.note("servo: backfill %s is not finished; the next process continues it: `servo backfill wait %s`", b.BackfillID, b.BackfillID)
+		}
+	}
 	var left []string
 	for _, run := range unfinished(snap.State) {
-		if run.RunID != r.handle.RunID { // [runner.leaving] reports this one
+		if run.RunID != r.handle.RunID && run.TriggerType != triggerBackfill { // [runner.leaving] reports the first
 			left = append(left, run.RunID)
 		}
 	}

@@ -134,6 +134,16 @@ test("a run starts in a dialog, says what its tasks wait for, shows a live log, 
   await page.getByRole("tab", { name: "Log" }).click();
   await sees("line 2");
   await sees("line 9");
+  const hide = (hidden) =>
+    page.evaluate((hidden) => {
+      Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }, hidden);
+  const opened = page.waitForRequest(/:tail\?offset=[1-9]/); // a hidden page closes the stream, and continues it later
+  await hide(true);
+  await hide(false);
+  await opened;
+  await sees("line 12");
   await page.keyboard.press("c");
   await page.getByLabel("Reason").fill("seen enough");
   await page.getByRole("button", { name: "Cancel the run" }).click();

@@ -29,16 +29,20 @@ function useLog(run: string, task: string, attempt: Attempt): Stream {
     const show = (live: boolean, error?: unknown) => setLog({ text: buffer, live, error });
     const at = ["runs", run, "tasks", task, "attempts", String(number), "log"];
     const stop = new AbortController();
-    const source = new EventSource(path(at, {}, "tail"));
+    let source: EventSource | undefined;
+    let open = true; // the stream has not ended
     const close = () => {
-      source.close();
+      source?.close();
+      source = undefined;
       clearTimeout(timer);
+      timer = 0;
     };
-    source.addEventListener("chunk", (event) => {
-      const chunk = JSON.parse((event as MessageEvent<string>).data) as LogChunk;
-      buffer += chunk.text;
-      offset = chunk.next_offset;
-      if (chunk.complete) {
+    const chunk = (event: MessageEvent<string>) => {
+      const part = JSON.parse(event.data) as LogChunk;
+      buffer += part.text;
+      offset = part.next_offset;
+      if (part.complete) {
+        open = false;
         close();
         show(false);
         return;
@@ -47,9 +51,10 @@ function useLog(run: string, task: string, attempt: Attempt): Stream {
         timer = 0;
         show(true);
       }, 100);
-    });
-    source.addEventListener("error", () => {
-      if (source.readyState !== EventSource.CLOSED) return; // the browser connects again
+    };
+    const failed = () => {
+      if (source?.readyState !== EventSource.CLOSED) return; // the browser connects again
+      open = false;
       close();
       // The server cannot stream this log: another process executes the attempt, or there are too many streams.
       readOn(
@@ -64,8 +69,20 @@ function useLog(run: string, task: string, attempt: Attempt): Stream {
             timer = window.setTimeout(resolve, again);
           }),
       ).catch((error) => !stop.signal.aborted && show(false, error));
-    });
+    };
+    // A hidden page needs no connection, and browsers allow few.
+    const follow = () => {
+      if (!open) return;
+      close();
+      if (document.hidden) return;
+      source = new EventSource(path(at, { offset }, "tail"));
+      source.addEventListener("chunk", chunk);
+      source.addEventListener("error", failed);
+    };
+    follow();
+    document.addEventListener("visibilitychange", follow);
     return () => {
+      document.removeEventListener("visibilitychange", follow);
       close();
       stop.abort();
     };

@@ -260,8 +260,8 @@ func visible(s *state.State, t *state.Task) bool {
 const rest = "…"
 
 // mayLeaveOut reports whether a report may lack a damaged output because a list is truncated. A truncated list of
-// problems ends with the line rest. The list of superseded outputs, which never contains a visible output, is
-// truncated if the report counts more outputs than the list contains.
+// problems ends with the line in the constant rest. The list of superseded outputs, which never contains a visible
+// output, is truncated if the report counts more outputs than the list contains.
 func mayLeaveOut(report *repair.Report, visible bool) bool {
 	return slices.Contains(report.Problems, rest) || !visible && report.SupersededOutputs > len(report.Superseded)
 }

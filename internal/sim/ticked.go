@@ -144,7 +144,7 @@ func (o *oracle) next(f *followed, s *state.Schedule) {
 		o.violation(oneTick, "no release defines version %s of schedule %s of %s", s.Version, s.ScheduleID, f.domain)
 		return
 	case !s.Live() && (s.Next != 0 || s.WantedAt != 0):
-		o.violation(oneTick, "schedule %s of %s is paused or removed, but its next instant is %q, and it has asked for instants at %q", s.ScheduleID, f.domain, s.Next, s.WantedAt)
+		o.violation(oneTick, "schedule %s of %s is paused or removed, but its next instant is %q, and it waits for the instants up to %q", s.ScheduleID, f.domain, s.Next, s.WantedAt)
 	case s.Next == 0:
 		if s.Error != "" {
 			o.violation(oneTick, "the calendar cannot compute the instants of schedule %s of %s: %s", s.ScheduleID, f.domain, s.Error)
@@ -294,7 +294,7 @@ func (o *oracle) unfinished(s *state.State) (left []string) {
 	}
 	for row := range s.Schedules.All {
 		if row.WantedAt != 0 || row.NextAt != 0 && row.ScheduleID != farSchedule {
-			left = append(left, fmt.Sprintf("schedule %s has more ticks: its next tick is at %[3]q; it has asked for instants at %[2]q", row.ScheduleID, row.WantedAt, row.NextAt))
+			left = append(left, fmt.Sprintf("schedule %s has more ticks: its next tick is at %[3]q; it waits for the instants up to %[2]q", row.ScheduleID, row.WantedAt, row.NextAt))
 		}
 	}
 	if d := s.SchedulesPending(); d != nil {

@@ -59,7 +59,7 @@ type world struct {
 	cloudPauses bool      // the cloud pauses deliveries in an outage; false: it retries them, and drops some
 
 	// appendedAt is when a ledger entry was last written. Timers may fire even in a world at rest, so the world ends
-	// only when their entries have had time to be folded.
+	// only when the entries of timers have had time to be folded.
 	appendedAt time.Time
 
 	idle   idle

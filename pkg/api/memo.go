@@ -77,7 +77,8 @@ func (m *memo) reset(at moment) {
 	m.at, m.attention, m.attended, m.judged = at, nil, false, next
 }
 
-// comparable reports whether two moments have the same project, and revisions of the same timeline.
+// comparable reports whether two moments have the same project, and whether their revisions belong to the same
+// timeline.
 func (m moment) comparable(other moment) bool {
 	return m.assets == other.assets && m.count == other.count && m.snap != nil && m.snap.Timeline == other.snap.Timeline
 }

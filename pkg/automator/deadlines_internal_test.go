@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// In an earlier build, partitions whose outputs were made after a missed deadline counted as missing again when their
-// rows had moved to history.
+// In an earlier build, a partition counted as missing again if its output was made after a missed deadline, and its row
+// had moved to history.
 func TestMissedDeadlineReadsOutputsInHistory(t *testing.T) {
 	const asset, since = "a/b", event.Time(100)
 	source := ids.NewSource(clock.System{}.Now, nil)

@@ -212,8 +212,8 @@ func changesText(c event.Changes) string {
 const maxDeployTries = 5
 
 // deployLocal deploys the project's files if they differ from the deployed release. It returns the project with the
-// fingerprints of the release, and the hash of the release. It writes nothing if nothing has changed, or if check
-// returns an error.
+// fingerprints of the release, and the hash of the release. It writes nothing if nothing has changed, or if the
+// function check returns an error.
 func (a *app) deployLocal(
 	ctx context.Context, s *session, p *project.Project, check func(*snapshot.Snapshot) error,
 ) (*project.Project, string, error) {

@@ -73,7 +73,7 @@ func scheduleColumns() []column[engine.Schedule] {
 	}
 }
 
-// expression returns when a schedule ticks, as written in project files.
+// expression returns the cron expression or the interval of a schedule, as it is written in project files.
 func expression(s *event.Schedule) string {
 	zone := ""
 	if s.Timezone != "" && s.Timezone != "UTC" {

@@ -284,7 +284,8 @@ func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, forc
 	if err != nil {
 		return err
 	}
-	// If this process had to become the owner, no process executes the run, so there is nothing to wait for.
+	// This process became the owner only because there was none. So no process executes the run, and there is nothing
+	// to wait for.
 	if err := s.Cancel(ctx, run.RunID, reason, force || s.stack != nil); err != nil {
 		return err
 	}

@@ -62,8 +62,8 @@ func (c *Compactor) proveEntry(ctx context.Context, e Entry) error {
 	if err != nil {
 		return fmt.Errorf("fold entry %s: %w: %w", e.ID, errUnproven, err)
 	}
-	// A store in a folder keeps no checksums. So it can prove no handed-over entry, and the compactor reads the entry
-	// from the store.
+	// A store in a folder keeps no checksums, so a handed-over entry cannot be compared with the stored one. The
+	// compactor then reads the stored one.
 	if stored.Version != e.Proof.Version || stored.CRC32C != e.Proof.CRC32C {
 		return fmt.Errorf("fold entry %s: %w: the store has version %d and CRC-32C %08x, and the caller named %d and %08x",
 			e.ID, errUnproven, stored.Version, stored.CRC32C, e.Proof.Version, e.Proof.CRC32C)

@@ -73,8 +73,8 @@ type world struct {
 	hook faultblob.Hook
 }
 
-// The limits in small are so low that a few rows fill the lower tiers and reach the higher ones. With the options
-// files, a compactor stores all rows in files, and none inline.
+// The limits in the variable small are so low that a few rows fill the lower tiers and reach the higher ones. With the
+// options in the variable files, a compactor stores all rows in files, and none inline.
 var (
 	small = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}}
 	files = compactor.Options{Tiers: tiers.Options{MaxInline: -1}}

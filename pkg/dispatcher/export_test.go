@@ -23,5 +23,5 @@ func (t *FairQueue) Waiting() int {
 	return n
 }
 
-// Change changes the configuration of a dispatcher that is not in use.
+// Change changes the configuration of a dispatcher. The dispatcher must not be in use.
 func (d *Dispatcher) Change(change func(*Config)) { change(&d.cfg) }

@@ -120,8 +120,8 @@ func isSet(s *state.State, pool string) bool {
 	return row != nil && !row.Removed
 }
 
-// changeLimit passes the newest state to the function makes, and appends the command that the function returns, unless
-// the command is nil. It returns an error if a later command has overridden the appended one.
+// changeLimit calls the function makes with the newest state. If this function returns a command, changeLimit appends
+// it. It returns an error if a later command has overridden the appended one.
 func (e *Engine) changeLimit(ctx context.Context, pool string, makes func(*snapshot.Snapshot) (event.Payload, error)) error {
 	snap, err := e.Current(ctx)
 	if err != nil {

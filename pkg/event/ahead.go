@@ -46,8 +46,8 @@ func Latest(entry string, group []*Envelope) (at time.Time, where string) {
 	return at, idOf
 }
 
-// Clamp corrects those timestamps in a group that say when something happened: it sets each one that is later than
-// limit to the time in the parameter to.
+// Clamp corrects those timestamps in a group that say when something happened. If a timestamp is later than the
+// parameter limit, Clamp replaces it by the parameter to.
 func Clamp(group []*Envelope, limit, to Time) {
 	for _, e := range group {
 		happened(e, func(t *Time, _ string) {

@@ -289,8 +289,8 @@ func (f *folder) changeAttempt(t *state.Task, change func(*state.Attempt)) {
 	put(f, f.st.Attempts, &row)
 }
 
-// dropOutbox deletes the outbox row of the current attempt. Deltas contain a tombstone for each attempt, so a
-// tombstone contains only the columns that readers need.
+// dropOutbox deletes the outbox row of the current attempt. Deltas contain a tombstone for each attempt. To keep deltas
+// small, a tombstone has only the columns that readers need.
 func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 	old := f.st.Outbox.Get(ids.DispatchID(t.RunID, t.TaskKey, t.Attempt))
 	if old == nil {

@@ -9,11 +9,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A backfill is a list of chunks, and each chunk is materialized by one run. When the fold ends the run of a chunk,
-// it also requests the next chunk, so a backfill needs no events of its own to advance. The fold never reads the list
-// of a chunk's partitions. It knows only their number. The trigger of a run names the positions in this list that the
-// run materializes: the n-th partition of the run, in the order of task keys, is the partition at the n-th of these
-// positions.
+// A backfill is a list of chunks, and each chunk is materialized by one run. When the fold ends the run of a chunk, it
+// also requests the next chunk, so a backfill needs no events of its own to advance. The fold never reads the list of a
+// chunk's partitions. It knows only their number. The trigger of a run contains positions in the list of the chunk: the
+// n-th partition of the run, in the order of task keys, is at the n-th of these positions.
 
 // Codes of backfills, in addition to the codes of tasks and refusals.
 const (

@@ -134,7 +134,7 @@ func TestLateSuccessWithdrawsGrant(t *testing.T) {
 	}
 }
 
-// A rebuild without the recorded order folds reports before the decisions of timers. So it may find attempts that
+// If a rebuild has no recorded order, it folds reports before the decisions of timers. So it may find attempts that
 // were granted because of losses, but no reports of these losses.
 func TestAdoptedAttemptKeepsItsGrants(t *testing.T) {
 	w := foldtest.New(t)

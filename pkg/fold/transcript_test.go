@@ -327,7 +327,8 @@ func checkResults(text string) (results []event.CheckResult) {
 	return results
 }
 
-// fire returns the queue's call of a timer. The call is made when the timer is due, or now if that is later.
+// fire returns the event of the queue's call that fires a timer. The call is made when the timer is due, or now if that
+// is later.
 func (s *story) fire(timer *state.Timer) event.Payload {
 	s.Pass(max(0, timer.FireAt.Time().Sub(s.Now)))
 	return s.Fire(timer)

@@ -252,7 +252,7 @@ A list of [checks](checks.md). Each is a mapping with exactly one kind:
 
 ### quarantine
 
-` + "`quarantine: {expires: 7d}`" + ` keeps an output that a critical check of the phase post has blocked, until somebody
+` + "`quarantine: {expires: 7d}`" + ` keeps an output that a critical check of the phase ` + "`post`" + ` has blocked, until somebody
 [publishes or rejects it](../howto/quarantine-bad-data.md):
 
 {quarantine}

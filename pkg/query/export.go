@@ -68,9 +68,9 @@ type Catalog struct {
 
 // Export writes a DuckDB database with one view for each asset. The view reads the files of the asset's outputs. Any
 // DuckDB on this machine can read these views. Export replaces an existing file atomically, and only if an earlier
-// export has written it. The views need a folder beside the file, with links to outputs. Links that the new file does
-// not need stay for an hour, for processes that have opened an earlier file. Export returns the names of the views.
-// An asset without rows has no view. If Export returns an error, the file is unchanged.
+// export has written it. The views need a folder beside the file, with links to outputs. Links that only earlier files
+// need are kept for an hour, for processes that have opened such a file. Export returns the names of the views. An
+// asset without rows has no view. If Export returns an error, the file is unchanged.
 func Export(ctx context.Context, c Catalog, file string) (views []string, err error) {
 	if err := ownCatalog(ctx, file); err != nil {
 		return nil, err

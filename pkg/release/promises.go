@@ -17,8 +17,8 @@ type AlertChange struct {
 	Kind string `json:"kind"`
 }
 
-// DiffAlerts compares the alert settings of two releases: alert rules, channels, deadlines, freshness and SLAs. before
-// may be nil.
+// DiffAlerts compares the alert settings of two releases: alert rules, channels, deadlines, freshness and SLAs. The
+// parameter before may be nil.
 func DiffAlerts(before, after *Settings) (changes []AlertChange) {
 	if before == nil {
 		before = &Settings{}

@@ -52,7 +52,7 @@ type deferred struct {
 // cancel is a waiting cancel of a run.
 type cancel struct {
 	run      string
-	upstream string // the task that must end before the cancel is folded; "": the cancel waits until its run exists
+	upstream string // the cancel is folded after the end of this task; "": the cancel waits until its run exists
 	groups   []fold.Group
 }
 

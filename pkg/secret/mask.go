@@ -60,7 +60,7 @@ func forms(text string) []string {
 	plain := quotedJSON(text, false)
 	return []string{
 		text,
-		inner(strconv.Quote(text)), // as in messages that quote the text, for example as a file name
+		inner(strconv.Quote(text)), // messages quote the text like this, for example in the name of a file
 		url.QueryEscape(text), url.PathEscape(text),
 		quotedJSON(text, true), plain, ascii(plain),
 	}

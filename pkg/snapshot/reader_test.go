@@ -259,7 +259,7 @@ func TestNewReaderSeesNewTimeline(t *testing.T) {
 	require.Equal(t, state.RunSucceeded, snap.State.Runs.Get(run).State)
 }
 
-// A running reader does not read the boundary for ten seconds. Then it reads the boundary, and finds the new timeline.
+// For ten seconds, a running reader does not read the boundary. Then it reads the boundary, and finds the new timeline.
 func TestWarmReaderSeesNewTimelineAfterTrustWindow(t *testing.T) {
 	fx := newFixture(t)
 	run := fx.run(foldtest.Task("a"))

@@ -217,7 +217,7 @@ func (c Calendar) Progress(s *Space) string {
 	return b.String()
 }
 
-// readyAfter returns how long after its end a period is expected.
+// readyAfter returns the time from the end of a period until the period is expected.
 func (a *axis) readyAfter() time.Duration { return time.Duration(a.ReadyAfterSec) * time.Second }
 
 // Interval returns the start and the end of the period with a key. The end is exclusive.

@@ -196,7 +196,7 @@ func (e *Evaluation) allKeys(of *evaluated) ([]string, error) {
 	return slices.AppendSeq(slices.Concat(expected, of.keys), maps.Keys(of.hidden)), nil
 }
 
-// addSource appends a source, and sets its row or, if a mark hides its partition, its mark.
+// addSource appends a source with its row or, if a mark hides the partition, with the mark.
 func (e *Evaluation) addSource(to []Source, up *evaluated, s Source) (_ []Source, err error) {
 	if s.Row, err = e.data.Row(s.Asset, s.Key); err != nil {
 		return to, err

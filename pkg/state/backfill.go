@@ -48,7 +48,7 @@ type Backfill struct {
 	BackfillID string `col:"backfill_id,key"` // a ULID
 	CreatedBy  string `col:"created_by,null,dict"`
 	// Assets and Selection are JSON lists: the assets, and the selections of partitions. If Only is set, the backfill
-	// contains only partitions that had this status when it was created; "": any status.
+	// contains only partitions that had the status Only when it was created; "": any status.
 	Assets    string `col:"assets"`
 	Selection string `col:"partition_selection,null"`
 	Only      string `col:"only_status,null,dict"`

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Merge returns for each key the row with the greatest Seq in any file. The order of the files does not matter. The
-// result shares its rows with the files. It contains tombstones, because a tombstone must be kept until it has been
+// For each key, Merge returns the row with the greatest Seq among all files. The order of the files does not matter.
+// The result shares its rows with the files. It contains tombstones, because a tombstone must be kept until it has been
 // merged with all older rows of its key.
 //
 // Two different rows with the same key and Seq mean that a file is corrupt. Merge returns

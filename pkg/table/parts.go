@@ -24,8 +24,9 @@ type Parts interface {
 	Rows(part int) int
 	// Bounds returns the least and the greatest value of a text column in a part, if the file records them.
 	Bounds(part int, column string) (least, greatest string, known bool)
-	// Decode calls add for each row of a part that lies within the given ranges, and sets the fields of the struct that
-	// add returns. The ranges must be in order and must not overlap. The schema s need not have all columns of the file.
+	// Decode calls the function add for each of the part's rows within the given ranges, and sets the fields of the
+	// struct that add returns. The ranges must be in order and must not overlap. The parameter s may lack columns of
+	// the file.
 	Decode(s *Schema, part int, within []Range, add func() reflect.Value) error
 }
 

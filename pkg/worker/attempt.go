@@ -77,7 +77,7 @@ type claim struct {
 	free      func()          // releases the slot, and then the memory, for the next task
 }
 
-// staged is what the execution has prepared of the inputs.
+// staged describes how far the execution has prepared the inputs.
 type staged struct {
 	// views counts the views that were created of inputs with partition columns. Each view has a folder, whose name is
 	// its number in this count.

@@ -301,7 +301,7 @@ func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset fun
 	return unset, nil
 }
 
-// widen looks for partitioned inputs of the query whose columns were read only from the newest output so far. It
+// widen looks for partitioned inputs of the query whose columns have so far been read only from the newest output. It
 // reads the columns of all outputs of these inputs, and reports whether it has read any.
 func (b *binder) widen(ctx context.Context, query *resolvedQuery) (changed bool) {
 	for _, table := range query.tables {

@@ -41,8 +41,8 @@ type witness struct {
 	parts   *embedded.Workspace
 	marks   string
 	markers map[string]marker
-	// finished contains the tasks whose end is durable, each with the number of executions that it had when witness
-	// first found its end.
+	// finished maps each task whose end is durable to its number of executions at the time when the method witness
+	// first found the end.
 	finished map[string]int
 }
 

@@ -1,6 +1,6 @@
 // Command peers measures Servo and other engines on the same workloads and the same machine. It alternates: one sample
 // of each engine, then the next one of each, so that a busy machine affects all of them. Each sample has its own
-// server, store and process. The result lists a peer that cannot be measured, with the reason.
+// server, store and process. The result also lists the peers that could not be measured, with the reasons.
 package main
 
 import (

@@ -304,7 +304,7 @@ func (j *journal) close() error {
 	return file.Close()
 }
 
-// logs are the journals of a directory, the older one first.
+// logs are the one or two journals of a directory, the older one first.
 type logs []openLog
 
 type openLog struct {

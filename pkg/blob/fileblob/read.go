@@ -90,8 +90,8 @@ func (s *Store) notFound(verb, key string) error {
 	return fmt.Errorf("%s object %q in file %s: %w", verb, key, s.file(key), blob.ErrNotFound)
 }
 
-// isAbsent reports whether an error means that a file does not exist. This includes a path in which a file is where a
-// folder should be.
+// isAbsent reports whether an error means that a file does not exist. This includes a path that has a file in place of
+// a folder.
 func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }

@@ -217,7 +217,7 @@ func (w *walker) node(n map[string]any, s *scope) {
 			s = &scope{name, s}
 		}
 	}
-	s = w.with(n["cte_map"], s)
+	s = w.walkWith(n["cte_map"], s)
 	for key, child := range n {
 		if key != "cte_map" {
 			w.walk(child, s)
@@ -225,9 +225,9 @@ func (w *walker) node(n map[string]any, s *scope) {
 	}
 }
 
-// The method with walks the queries of a WITH clause. Each query sees the tables that the preceding ones define. The
-// returned scope is the scope of the statement after the clause.
-func (w *walker) with(v any, s *scope) *scope {
+// walkWith walks the queries of a WITH clause. Each query sees the tables that the preceding ones define. The returned
+// scope is the scope of the statement after the clause.
+func (w *walker) walkWith(v any, s *scope) *scope {
 	ctes, _ := v.(map[string]any)
 	entries, _ := ctes["map"].([]any)
 	for _, e := range entries {

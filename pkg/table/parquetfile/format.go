@@ -60,8 +60,8 @@ func (f *Format) layout(s *table.Schema) *layout {
 }
 
 // statistics reports whether row groups store the column's minimum and maximum, so that readers can skip row groups.
-// They do so for keys, runs, times and row_seq. Most files are small, so statistics of other columns would only
-// enlarge them.
+// The statistics are stored for keys, runs, times and row_seq. Most files are small, so statistics of other columns
+// would only enlarge them.
 func statistics(c *table.Column) bool {
 	return c.Key || c.Type == table.Timestamp || c.Name == "run_id" || c.Name == "row_seq"
 }

@@ -144,7 +144,7 @@ func optionalText(name string) schema.Node {
 	return schema.Must(schema.NewPrimitiveNodeLogical(name, parquet.Repetitions.Optional, schema.StringLogicalType{}, parquet.Types.ByteArray, -1, -1))
 }
 
-// oldestLimits returns a file that has the required columns except the column called name, and no optional columns.
+// oldestLimits returns a file without optional columns. It has all required columns except "name".
 func oldestLimits() limitFile {
 	return limitFile{root: "limits"}.
 		with(schema.NewInt64Node("row_seq", parquet.Repetitions.Required, -1), []int64{7}).

@@ -93,9 +93,9 @@ func (o *oracle) deletingPin(key string) {
 	}
 }
 
-// deletingPinned checks an output that is about to be deleted: no revision that was pinned when the pass began may
-// show the output. A revision does not show the files of executions that lost. name is the path of the object within
-// the output.
+// deletingPinned checks an output that is about to be deleted: no revision that was pinned when the pass began may show
+// the output. A revision does not show the files of executions that lost. The parameter name is the path of the object
+// within the output.
 func (o *oracle) deletingPinned(p *process, f *followed, key, materialization, name string) {
 	for revision, h := range f.held {
 		row := f.state.Pins.Get(strconv.FormatInt(revision, 10))

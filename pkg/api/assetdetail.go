@@ -19,7 +19,8 @@ type judge struct {
 	failures   map[string][]engine.Failure
 }
 
-// newJudge returns a judge for the snapshot and the time of a page. failures are the failed partitions of all assets.
+// newJudge returns a judge for the snapshot and the time of a page. The parameter failures contains the failed
+// partitions of all assets.
 func newJudge(ctx context.Context, p *page, project *Project, failures map[string][]engine.Failure) *judge {
 	j := &judge{calendar: view.Calendar(p.snap.State, p.now), failures: failures}
 	j.evaluation, j.unknown = project.evaluate(ctx, p.snap, p.now)

@@ -171,8 +171,8 @@ const (
 	maybe // the row of the run does not name all requested assets
 )
 
-// requested says whether a run requested an asset. names is the column of the run's row that contains the first
-// requested assets, and total is the number of all requested assets.
+// requested says whether a run requested an asset. The parameter names is the column of the run's row that contains the
+// first requested assets, and total is the number of all requested assets.
 func requested(names string, total int32, asset string) answerOf {
 	first := view.Names(names)
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// startChunk plans a chunk of a backfill and starts its run. current is the deployed release.
+// startChunk plans a chunk of a backfill and starts its run. The parameter current is the deployed release.
 func (a *Automator) startChunk(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, current *project) error {
 	key, _, _ := state.ParseChunkRequest(row.RequestID)
 	b := snap.State.Backfills.Get(key.BackfillID)

@@ -185,8 +185,8 @@ func (s *splitter) place(asset *plan.Asset, key string) (placed, error) {
 }
 
 // reads finds the selected partitions that each partition of an asset reads. It sets the stage of the asset, and
-// returns the pairs of cells within this stage. latest is the greatest stage of the assets that this asset reads
-// through a partition mapping.
+// returns the pairs of cells within this stage. The result latest is the greatest stage of the assets that this asset
+// reads through a partition mapping.
 func (s *splitter) reads(asset *plan.Asset, keys []string, own *selection) (joins [][2]int32, latest int32, err error) {
 	type narrow struct {
 		stage int32

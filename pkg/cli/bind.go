@@ -19,8 +19,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// bind binds the queries of a project against the columns of their inputs and returns the problems. skipped describes
-// the queries that it could not bind. warnings lists extensions that this machine does not have.
+// bind binds the queries of a project against the columns of their inputs and returns the problems. The result skipped
+// describes the queries that it could not bind. The result warnings lists extensions that this machine does not have.
 func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Problems, warnings []string, skipped string, err error) {
 	options := a.options(p)
 	b := worker.Binding{Root: p.Root, Data: p.Data, State: options.Dir, Assets: p.Assets}

@@ -27,7 +27,7 @@ func rowsCommand(taskKey, check, runID string) string {
 }
 
 // failingRows prints the failing rows that a check has stored: in the given run or, if runID is empty, when it last
-// failed. name is the key of an asset or of a task.
+// failed. The parameter name is the key of an asset or of a task.
 func (a *app) failingRows(ctx context.Context, name, check, runID string) error {
 	return a.withParts(ctx, func(_ *project.Project, parts *embedded.Workspace) error {
 		snap, err := parts.Reader().Current(ctx)

@@ -99,8 +99,8 @@ func (s *querySession) Close() error {
 	return errors.Join(err, s.places.Close())
 }
 
-// openQuery opens a session over the revision of the manifest m. If m is nil, no revision has been published. sql
-// contains all statements of the session; "": the statements are not known yet, as in a shell.
+// openQuery opens a session over the revision of the manifest m. If m is nil, no revision has been published. The
+// parameter sql contains all statements of the session; "": the statements are not known yet, as in a shell.
 func (a *app) openQuery(
 	ctx context.Context, p *project.Project, parts *embedded.Workspace, m *manifest.Manifest, sql string, o query.Options,
 ) (_ *querySession, err error) {

@@ -243,7 +243,7 @@ func firstOnly(i int, name string) string {
 	return ""
 }
 
-// words joins the first items of a list. total is the length of the whole list.
+// words joins the first items of a list. The parameter total is the length of the whole list.
 func words(list []string, total int32) string {
 	shown := list[:min(len(list), maxStatus)]
 	text := strings.Join(shown, ", ")

@@ -59,7 +59,7 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 	return nil
 }
 
-// next returns the successor of the current manifest. oldest is the least id of the files that this
+// next returns the successor of the current manifest. The parameter oldest is the least id of the files that this
 // process has not published yet.
 func (c *Compactor) next(work *state.State, p publication, oldest string) *manifest.Manifest {
 	var next *manifest.Manifest

@@ -267,8 +267,8 @@ func ifValid[T any](v *T, c *checker) (*T, error) {
 	return v, nil
 }
 
-// decode reads a JSON object. times lists the fields that contain times. decode needs the list because the JSON
-// package does not say which field contains an invalid time.
+// decode reads a JSON object. The parameter times lists the fields that contain times. decode needs the list because
+// the JSON package does not say which field contains an invalid time.
 func decode(data []byte, limit int, v any, times ...string) error {
 	if len(data) > limit {
 		return &FieldError{Msg: fmt.Sprintf("the body has %d bytes: at most %d are allowed", len(data), limit)}

@@ -96,8 +96,8 @@ func CommitMarkerKeyOf(uri string) string { return besideOf(uri) + markerName }
 // output, beside an execution's directory.
 func QuarantineMarkerKeyOf(uri string) string { return besideOf(uri) + quarantineName }
 
-// besideOf returns the prefix of an output's materialization. uri is an execution's directory, or a folder in the
-// directory of a batch.
+// besideOf returns the prefix of an output's materialization. The parameter uri is an execution's directory, or a
+// folder in the directory of a batch.
 func besideOf(uri string) string {
 	above := parentOf(uri)
 	if IsBatchURI(above) {

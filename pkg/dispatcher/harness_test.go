@@ -375,7 +375,7 @@ func (a answer) problem(t *testing.T) contract.Problem {
 	return p
 }
 
-// post sends a request. body is JSON text, or a value to encode.
+// post sends a request. The parameter body is JSON text, or a value to encode.
 func (w *fixture) post(url string, body any) answer {
 	w.t.Helper()
 	return w.postAs(url, "", body)

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// EstimateBackfill predicts the duration and the output of a backfill from earlier attempts of its assets. limits are
-// the maximum numbers of tasks that run at once.
+// EstimateBackfill predicts the duration and the output of a backfill from earlier attempts of its assets. The
+// parameter limits contains the maximum numbers of tasks that run at once.
 func EstimateBackfill(s *state.State, p *PlannedBackfill, limits estimate.Limits) (estimate.Estimate, error) {
 	assets := make(map[string]bool, len(p.Assets))
 	for _, key := range p.Assets {

@@ -168,8 +168,8 @@ func FindChangedChunks(d *backfill.Document, releases ...[]plan.Asset) ChangedCh
 	return changed
 }
 
-// changedDefinition returns an error if a release does not have the named asset with the given partitions. asset is
-// nil if the release does not have the asset.
+// changedDefinition returns an error if a release does not have the named asset with the given partitions. The
+// parameter asset is nil if the release does not have the asset.
 func changedDefinition(asset *plan.Asset, name string, partitions []string) error {
 	if asset == nil {
 		return fmt.Errorf("the deployed release has no asset %s, which the backfill materializes", name)

@@ -54,8 +54,8 @@ func (e *Engine) outdated(tag string) error {
 	return fmt.Errorf("%w: its edit tag is %s, not %s: read it again", ErrOutdated, tag, e.conditions.Tag)
 }
 
-// unmet returns an error if a folded command had no effect because one of its conditions was not met. tag is the
-// current edit tag of the schedule or the backfill, and command is the id of the last command that changed this
+// unmet returns an error if a folded command had no effect because one of its conditions was not met. The parameter tag
+// is the current edit tag of the schedule or the backfill, and command is the id of the last command that changed this
 // object.
 func (e *Engine) unmet(snap *snapshot.Snapshot, p *event.AutomationCommand, group state.Key2, command, tag string) error {
 	if owner, err := e.repeated(snap); err != nil || owner != "" {

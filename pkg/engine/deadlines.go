@@ -104,8 +104,8 @@ func (d *Deadlines) First(after time.Time) (period string, at time.Time, ok bool
 	}
 }
 
-// Next returns the period after the given one, and the deadline of this next period. at is the deadline of the given
-// period.
+// Next returns the period after the given one, and the deadline of this next period. The parameter at is the deadline
+// of the given period.
 func (d *Deadlines) Next(period string, at time.Time) (next string, nextAt time.Time, ok bool, err error) {
 	if d.periods != nil {
 		return d.periods.Next(period)
@@ -183,7 +183,8 @@ func (e *Engine) PromisesAt(ctx context.Context, snap *snapshot.Snapshot, now ti
 	}, now)
 }
 
-// PromisesOf is like [Engine.Promises], but reads the given snapshot. read returns the assets of a release.
+// PromisesOf is like [Engine.Promises], but reads the given snapshot. The function read returns the assets of a
+// release.
 func PromisesOf(ctx context.Context, snap *snapshot.Snapshot, read func(sha string) ([]plan.Asset, error), now time.Time) ([]Promise, error) {
 	all := []Promise{}
 	if snap.State.Promises.Len() == 0 {

@@ -65,8 +65,8 @@ func history(s *state.State, asset string, check *quality.Check, season, partiti
 	return past, nil
 }
 
-// Estimate predicts the duration and the output of a planned run from the newest successful attempts of its assets.
-// limits are the maximum numbers of tasks that run at once.
+// Estimate predicts the duration and the output of a planned run from the newest successful attempts of its assets. The
+// parameter limits contains the maximum numbers of tasks that run at once.
 func Estimate(s *state.State, p *plan.Plan, limits estimate.Limits) (estimate.Estimate, error) {
 	tasks := make([]estimate.Task, len(p.Tasks))
 	at := make(map[string]int, len(p.Tasks))

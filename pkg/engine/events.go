@@ -40,8 +40,9 @@ type Filter struct {
 	Limit int
 }
 
-// Events returns the events of the ledger and the archive that match the filter, in the order of their entries. run
-// is the row of the run that the filter names, or nil. more is true if a limit has truncated the result.
+// Events returns the events of the ledger and the archive that match the filter, in the order of their entries. The
+// parameter run is the row of the run that the filter names, or nil. The result more is true if a limit has truncated
+// the result.
 func Events(ctx context.Context, store blob.Store, d ids.Domain, run *state.Run, f Filter) (events []*RecordedEvent, more bool, err error) {
 	l := &eventReader{entries: archive.NewReader(store, d), filter: f}
 	if f.Entry != "" {

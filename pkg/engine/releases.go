@@ -13,9 +13,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/source"
 )
 
-// SaveRelease stores the objects of a release. It stores the release itself last. archive contains the project's
-// files, or is nil. The names of the objects are hashes of their content, so an existing object is kept unless it is
-// damaged.
+// SaveRelease stores the objects of a release. It stores the release itself last. The parameter archive contains the
+// project's files, or is nil. The names of the objects are hashes of their content, so an existing object is kept
+// unless it is damaged.
 func (e *Engine) SaveRelease(ctx context.Context, c *release.Compiled, archive *source.Archive) error {
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {

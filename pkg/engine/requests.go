@@ -152,8 +152,8 @@ type PlannedRequest struct {
 // Tasks returns the number of tasks in the plan.
 func (p *PlannedRequest) Tasks() int { return len(p.built.Tasks) }
 
-// PlanRequest plans a request on a snapshot. now is the time of the request, for example the time of a tick, which may be
-// long ago. PlanRequest writes nothing.
+// PlanRequest plans a request on a snapshot. The parameter now is the time of the request, for example the time of a
+// tick, which may be long ago. PlanRequest writes nothing.
 func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, r RunRequest, now time.Time) (*PlannedRequest, error) {
 	if _, err := Choose(ctx, snap, &r, now); err != nil {
 		return nil, err

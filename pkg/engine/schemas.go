@@ -89,8 +89,8 @@ func madeAssets(snap *snapshot.Snapshot, s *state.State, run *state.Run) []strin
 	return slices.Sorted(maps.Keys(assets))
 }
 
-// AssetSchemas compares the columns of an asset's newest partition with the columns of the newest partition that has
-// a different schema. It describes the differences. rows contains the newest partition of each schema.
+// AssetSchemas compares the columns of an asset's newest partition with the columns of the newest partition that has a
+// different schema. It describes the differences. The parameter rows contains the newest partition of each schema.
 func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition) []string {
 	if len(rows) == 0 {
 		return nil

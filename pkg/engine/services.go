@@ -58,7 +58,7 @@ func (s Services) Compact(ctx context.Context, r compactor.Request) (compactor.R
 	return result, err
 }
 
-// wait waits until the entries are folded. waited is true if they were not folded within atMost.
+// wait waits until the entries are folded. The result waited is true if they were not folded within atMost.
 func (s Services) wait(ctx context.Context, r compactor.Request, atMost time.Duration) (result compactor.Result, waited bool, err error) {
 	waiting, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()

@@ -22,8 +22,8 @@ type Automation struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Automations returns the schedules and the requests that run an asset. selects reports whether a selection
-// includes the asset.
+// Automations returns the schedules and the requests that run an asset. The function selects reports whether a
+// selection includes the asset.
 func Automations(ctx context.Context, snap *snapshot.Snapshot, selects func(*event.RunSpec) bool) ([]Automation, error) {
 	schedules, err := Schedules(snap.State)
 	if err != nil {

@@ -140,8 +140,8 @@ func shortHash(v any) string {
 	return hex.EncodeToString(sum[:digitsOfCode/2])
 }
 
-// PlanHash returns the prefix of a plan's hash. Reports about the plan's tasks contain this prefix. ref is the object
-// key of the plan. If ref contains no hash, PlanHash returns "".
+// PlanHash returns the prefix of a plan's hash. Reports about the plan's tasks contain this prefix. The parameter ref
+// is the object key of the plan. If ref contains no hash, PlanHash returns "".
 func PlanHash(ref string) string {
 	name := ref[strings.LastIndexByte(ref, '/')+1:]
 	if len(name) < digitsOfCode || strings.Trim(name[:digitsOfCode], "0123456789abcdef") != "" {

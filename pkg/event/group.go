@@ -138,8 +138,8 @@ func (g *Group) judge() {
 	}
 }
 
-// ValidateGroup checks whether valid events may form one group. It returns the [*DecodeError] with which [Groups]
-// would reject the group, or nil. size is the total length of their lines in bytes.
+// ValidateGroup checks whether valid events may form one group. It returns the [*DecodeError] with which [Groups] would
+// reject the group, or nil. The parameter size is the total length of their lines in bytes.
 func ValidateGroup(events []*Envelope, size int) error {
 	g := Group{Events: events, Lines: len(events), Bytes: int64(size)}
 	if len(events) > 0 {

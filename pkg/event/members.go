@@ -98,8 +98,8 @@ func splitQuickly(raw []byte) (members, error) {
 // scratches is a pool of slices that collect the members of an object until their number is known.
 var scratches = sync.Pool{New: func() any { return &members{} }}
 
-// nameAt returns the name in a token. raw ends with the name in quotes. nameAt first looks up these bytes in
-// fieldNames, so that a known name needs no allocation.
+// nameAt returns the name in a token. The parameter raw ends with the name in quotes. nameAt first looks up these bytes
+// in fieldNames, so that a known name needs no allocation.
 func nameAt(raw []byte, token jsontext.Token) string {
 	start := bytes.LastIndexByte(raw[:len(raw)-1], '"')
 	if start > 0 && raw[start-1] != '\\' { // an escaped quote is a part of the name

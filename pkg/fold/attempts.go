@@ -78,8 +78,8 @@ func (f *folder) taskStarted(p *event.TaskStarted) verdict {
 	return folded
 }
 
-// markRunning makes a task RUNNING. since is the start time by the worker's clock. If it is later than the event, the
-// time of the event is recorded.
+// markRunning makes a task RUNNING. The parameter since is the start time by the worker's clock. If it is later than
+// the event, the time of the event is recorded.
 func (f *folder) markRunning(current *state.Task, ref event.AttemptRef, since event.Time) {
 	t := *current
 	t.State, t.StartedAt, t.WorkerID = state.TaskRunning, min(since, f.at()), cmp.Or(t.WorkerID, ref.WorkerID)

@@ -27,7 +27,7 @@ func strict(key string, upstreams ...string) event.TaskDef {
 	return def
 }
 
-// judged returns a worker's report of a success. passed is the result of the task's check.
+// judged returns a worker's report of a success. The parameter passed is the result of the task's check.
 func judged(w *foldtest.World, run, key string, passed bool) *event.TaskFinished {
 	p := w.Finished(run, key, 1, event.Succeeded)
 	p.CheckResults = []event.CheckResult{{Name: "c", Phase: "POST", Passed: passed, Message: "m"}}

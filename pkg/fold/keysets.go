@@ -96,7 +96,8 @@ type keyChange struct {
 }
 
 // changeKeys applies changes to a key set, block by block. Adding an existing key and removing a removed key have no
-// effect. late is true if a key stays unchanged because a later event has already changed it in the opposite way.
+// effect. The result late is true if a key stays unchanged because a later event has already changed it in the opposite
+// way.
 func (f *folder) changeKeys(set string, changes []keyChange) (changed, late bool) {
 	slices.SortFunc(changes, func(a, b keyChange) int { return cmp.Compare(a.key, b.key) })
 	changes = slices.CompactFunc(changes, func(a, b keyChange) bool { return a.key == b.key })

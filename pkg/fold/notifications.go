@@ -119,8 +119,8 @@ func (f *folder) channel(name string) *state.AlertChannel {
 }
 
 // send makes a notification PENDING. If its channel has reached the limit of messages per hour, or if too many
-// notifications wait, send does not send the notification, but counts it in the digest of the channel. exists reports
-// whether the notification already has a row.
+// notifications wait, send does not send the notification, but counts it in the digest of the channel. The parameter
+// exists reports whether the notification already has a row.
 func (f *folder) send(n *state.Notification, exists bool) {
 	channel := f.channel(n.Channel)
 	full := !exists && f.st.OpenNotifications() >= state.MaxOpenNotifications

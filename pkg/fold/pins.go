@@ -24,8 +24,8 @@ func (f *folder) checkPin(p *event.RevisionPinned, c *checked) verdict {
 	return verdict{}
 }
 
-// PinLimit returns the error message for a pin that would exceed the limit. pinned is how many revisions are already
-// pinned.
+// PinLimit returns the error message for a pin that would exceed the limit. The parameter pinned is how many revisions
+// are already pinned.
 func PinLimit(pinned int) string {
 	return fmt.Sprintf("%d revisions are pinned: at most %d are allowed: release one of them", pinned, state.MaxPins)
 }

@@ -211,8 +211,8 @@ func MostMissed(spec *event.Schedule) int {
 	return MaxBuffered
 }
 
-// Taken returns the missed instants for which the catch-up policy creates ticks. wanted is the time for which the
-// fold requested the list of missed instants.
+// Taken returns the missed instants for which the catch-up policy creates ticks. The parameter wanted is the time for
+// which the fold requested the list of missed instants.
 func Taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event.Time {
 	jitter := time.Duration(spec.JitterSec) * time.Second
 	oldest := wanted.Add(-LateTick - jitter)
@@ -278,9 +278,9 @@ var tooManyPending = fmt.Sprintf("%d requests of the domain wait to be planned",
 // tooManyPending reports whether the domain has reached the limit of PENDING requests.
 func (f *folder) tooManyPending() bool { return f.st.PendingCount() >= state.MaxPending }
 
-// overlap applies an overlap policy to a new request of a schedule. policy is the policy to apply, and own is that of
-// the schedule itself, which may differ. overlap returns whether the request is to be planned, buffered, skipped or
-// dropped, and why. The policy may end other runs and requests of the schedule.
+// overlap applies an overlap policy to a new request of a schedule. The parameter policy is the policy to apply, and
+// own is that of the schedule itself, which may differ. overlap returns whether the request is to be planned, buffered,
+// skipped or dropped, and why. The policy may end other runs and requests of the schedule.
 func (f *folder) overlap(r *state.RunRequest, own, policy string) (state.TickOutcome, string) {
 	runs, requests := f.st.ActiveOf(r.ScheduleID)
 	if policy == event.OverlapBufferOne || policy == event.OverlapBufferAll {

@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// putTask writes a task and updates its run's counters. old is the task's previous state.
+// putTask writes a task and updates its run's counters. The parameter old is the task's previous state.
 func (f *folder) putTask(t *state.Task, old state.TaskState) {
 	if t.SLAAt = 0; f.st.Promises.Len() > 0 {
 		t.SLAAt = f.slaAt(t)
@@ -77,8 +77,8 @@ func (f *folder) beginAttempt(t *state.Task, n int32) {
 	t.Outcome, t.ErrorCode, t.ErrorMessage = "", "", ""
 }
 
-// end puts a task into a terminal state and resolves its outgoing edges. current is the stored row of the task, and
-// next is a copy that end changes and writes.
+// end puts a task into a terminal state and resolves its outgoing edges. The parameter current is the stored row of the
+// task, and next is a copy that end changes and writes.
 func (f *folder) end(current, next *state.Task, s state.TaskState, outcome string) {
 	next.State, next.Outcome = s, outcome
 	next.CompletedAt, next.AdmittedAt, next.RetryNotBefore = f.at(), 0, 0

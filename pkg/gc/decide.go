@@ -157,9 +157,9 @@ func Decide(keep Keep, now event.Time, rows Rows, stored []Materialization) []Ga
 	return garbage
 }
 
-// DecideBatch returns the objects of a batch that may be deleted. cells are the rows of its partitions. A batch is
-// deleted only as a whole, when every one of its partitions may be deleted, because one marker names the files of all
-// of them.
+// DecideBatch returns the objects of a batch that may be deleted. The parameter cells contains the rows of its
+// partitions. A batch is deleted only as a whole, when every one of its partitions may be deleted, because one marker
+// names the files of all of them.
 func DecideBatch(keep Keep, now event.Time, cells []Rows, m Materialization) []Garbage {
 	var reason Reason
 	decided := nothing

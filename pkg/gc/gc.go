@@ -186,10 +186,10 @@ func (p *pass) prefix(ctx context.Context, prefix string) error {
 	}
 }
 
-// list returns about maxBatch objects after a key: logs, or whole materializations. The materializations of a
-// partition may be in several batches, because the decision about a materialization depends on no other stored
-// object. last is the last listed key, or "" if no object follows. A materialization with too many objects is kept,
-// and the pass reports it.
+// list returns about maxBatch objects after a key: logs, or whole materializations. The materializations of a partition
+// may be in several batches, because the decision about a materialization depends on no other stored object. The result
+// last is the last listed key, or "" if no object follows. A materialization with too many objects is kept, and the
+// pass reports it.
 func (p *pass) list(ctx context.Context, prefix, after string) (batch []Object, last string, err error) {
 	current, first, kept := "", 0, ""
 	for o, err := range p.Store.List(ctx, blob.ListOptions{Prefix: prefix, StartAfter: after}) {

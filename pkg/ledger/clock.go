@@ -28,8 +28,8 @@ func clockError(off time.Duration, store time.Time) error {
 }
 
 // skew returns a lower bound of the amount by which this machine's clock is ahead of the store's clock (negative:
-// behind). store is the time that the store reported. The parameters before and after are the times on this machine's
-// clock before the request to the store and after its response.
+// behind). The parameter store is the time that the store reported. The parameters before and after are the times on
+// this machine's clock before the request to the store and after its response.
 func skew(before, store, after time.Time) time.Duration {
 	switch {
 	case store.Before(before) && before.Before(after), store.Before(after) && !before.Before(after):

@@ -279,8 +279,8 @@ func TestCollectionRecoversFromDeathAnywhere(t *testing.T) {
 	}
 }
 
-// meanwhile calls the function other during the n-th operation of the code under test. reached reports whether that
-// operation happened.
+// meanwhile calls the function other during the n-th operation of the code under test. The result reached reports
+// whether that operation happened.
 func (fx *fixture) meanwhile(n int, other func()) (reached func() bool) {
 	var mu sync.Mutex
 	seen, hit := 0, false

@@ -12,7 +12,7 @@ import (
 
 var day = []space.Column{{Name: "date", Type: "DATE"}}
 
-// part returns a partition with one file. text is its partition key, such as date=2025-01-15.
+// part returns a partition with one file. The parameter text is its partition key, such as date=2025-01-15.
 func part(text, schema string, columns ...string) partcolumn.Part {
 	name, value, _ := strings.Cut(text, "=")
 	key := ids.Partition{name: value}.Key()

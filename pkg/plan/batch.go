@@ -316,8 +316,8 @@ func (t *Task) EachPartition() []string {
 	return []string{t.PartitionKey}
 }
 
-// outputOf returns the output of one partition of a task. out is the output of the task, which may have several
-// partitions.
+// outputOf returns the output of one partition of a task. The parameter out is the output of the task, which may have
+// several partitions.
 func outputOf(t *Task, partition string, out Input) Input {
 	if t != nil && len(t.Partitions) > 0 && out.URI != "" {
 		out.URI = ids.CellURI(out.URI, partition)

@@ -102,9 +102,9 @@ func (b *builder) omitPartition(asset ids.AssetKey, key string) {
 	b.omitted[asset][key] = true
 }
 
-// reasonToOmit returns the reason why the run leaves out a partition, or "" if the run contains it. degraded lists
-// dependencies whose outputs the partition must not read if they are degraded. omitted lists dependencies of which
-// the run leaves out partitions.
+// reasonToOmit returns the reason why the run leaves out a partition, or "" if the run contains it. The parameter
+// degraded lists dependencies whose outputs the partition must not read if they are degraded. The parameter omitted
+// lists dependencies of which the run leaves out partitions.
 func (b *builder) reasonToOmit(n *node, key string, degraded, omitted []ids.AssetKey) (string, error) {
 	for _, dep := range degraded {
 		if input, err := b.degradedInput(n, dep, key); input != "" || err != nil {

@@ -203,8 +203,8 @@ func (g *Graph) keys(assets []int) []ids.AssetKey {
 	return keys
 }
 
-// closure returns the positions, in ascending order, of the known keys and of all assets that can be reached from
-// them. next contains the edges of each asset.
+// closure returns the positions, in ascending order, of the known keys and of all assets that can be reached from them.
+// The parameter next contains the edges of each asset.
 func (g *Graph) closure(next [][]int, keys []ids.AssetKey) []int {
 	seen := make([]bool, len(g.assets))
 	var todo []int

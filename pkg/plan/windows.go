@@ -69,8 +69,8 @@ func (w Windows) Clip(partitions ...string) (Clip, error) {
 	return clip, nil
 }
 
-// Code returns the fingerprint that a task records. code is the fingerprint of its asset, and clip says at which ends
-// windows of its partitions are cut off.
+// Code returns the fingerprint that a task records. The parameter code is the fingerprint of its asset, and clip says
+// at which ends windows of its partitions are cut off.
 func (w Windows) Code(code string, clip Clip) string {
 	if code == "" || clip == 0 {
 		return code
@@ -90,8 +90,8 @@ func (w Windows) Code(code string, clip Clip) string {
 }
 
 // Codes returns, for each value of [Clip], the fingerprints that the task of a partition with this clip may have
-// recorded. code is the fingerprint of the asset. There may be several, because a task with a batch records a
-// fingerprint that depends on the clips of all its partitions.
+// recorded. The parameter code is the fingerprint of the asset. There may be several, because a task with a batch
+// records a fingerprint that depends on the clips of all its partitions.
 func (w Windows) Codes(code string) [][]string {
 	if len(w) == 0 {
 		return [][]string{{code}} // Clip returns 0 for all partitions

@@ -235,7 +235,7 @@ func Load(ctx context.Context, dir string, o Options) (*Project, error) {
 	return p, errors.Join(err, folder.Close())
 }
 
-// LoadFS reads the project in a file system. root is the path of the project on this machine.
+// LoadFS reads the project in a file system. The parameter root is the path of the project on this machine.
 func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project, error) {
 	l := newLoader(files, root, o)
 	l.readConfig()

@@ -111,8 +111,8 @@ func (f yamlFile) scalars(n *yaml.Node, what string) []string {
 	return texts
 }
 
-// checkDimensions reports dimensions in selections that no selected asset has. "" means the time dimension. known
-// contains the dimensions of the selected assets.
+// checkDimensions reports dimensions in selections that no selected asset has. "" means the time dimension. The
+// parameter known contains the dimensions of the selected assets.
 func (s *schedule) checkDimensions(known map[string]bool) {
 	for _, d := range s.dimensions {
 		switch {

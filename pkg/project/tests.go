@@ -115,7 +115,7 @@ type testDeclaration struct {
 	given           *yaml.Node
 }
 
-// readTest reads a test. names maps the names of the tests in the file to their lines.
+// readTest reads a test. The parameter names maps the names of the tests in the file to their lines.
 func (t *testLoader) readTest(f yamlFile, n *yaml.Node, names map[string]int) {
 	before := len(t.problems)
 	d := testDeclaration{Test: testcase.Test{At: f.testPlace(n)}, loader: t}

@@ -82,8 +82,8 @@ func (f yamlFile) declaredVars(n *yaml.Node, w *plan.Work) {
 // queryVars checks and records the variables that a query reads.
 func (l *loader) queryVars(a *declared, names []Variable) { l.readVars(a, names, a.queryPlace) }
 
-// readVars checks and records the variables that a query or a check reads. at converts an offset in the SQL to a
-// position.
+// readVars checks and records the variables that a query or a check reads. The function at converts an offset in the
+// SQL to a position.
 func (l *loader) readVars(a *declared, names []Variable, at func(offset int) place) {
 	for _, v := range names {
 		name, ok := strings.CutPrefix(v.Name, plan.VarPrefix)

@@ -43,7 +43,7 @@ type catalogRecord struct {
 	Content string `json:"content"`
 }
 
-// Update writes the catalog again if the outputs or the definition have changed. changed reports whether it
+// Update writes the catalog again if the outputs or the definition have changed. The result changed reports whether it
 // has written the catalog. If the outputs of an asset could not be read, the catalog does not change, because it would
 // lose the view of this asset.
 func (c *Catalog) Update(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error) {

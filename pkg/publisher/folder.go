@@ -371,8 +371,8 @@ type failure struct {
 	err error
 }
 
-// apply publishes the changed outputs. failed contains the failures that were found before: their outputs are not in
-// u.changed.
+// apply publishes the changed outputs. The parameter failed contains the failures that were found before: their outputs
+// are not in u.changed.
 func (u *update) apply(ctx context.Context, failed []failure) error {
 	most := len(failed) + maxErrors
 	for i := range u.changed {

@@ -101,8 +101,8 @@ func (r *Record) normalize() {
 	}
 }
 
-// Named adds to a set the materializations that readers of a published place may find. record is the path of the
-// place's record. If the record does not exist, Named adds nothing.
+// Named adds to a set the materializations that readers of a published place may find. The parameter record is the path
+// of the place's record. If the record does not exist, Named adds nothing.
 func Named(record string, to map[string]bool) error {
 	r, err := ReadRecord(record)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// JudgeDrift returns the result of a [SchemaDrift] check. known says whether both lists of columns are
+// JudgeDrift returns the result of a [SchemaDrift] check. The parameter known says whether both lists of columns are
 // known; changed says whether the schemas differ.
 func (c *Check) JudgeDrift(changed, known bool, before, after []ColumnType) event.CheckResult {
 	r := c.result()

@@ -112,10 +112,10 @@ const visibleOutputs = `SELECT asset_key, output_uri, partition_key FROM partiti
 		AND m.partition_key = p.partition_key AND m.materialization_id = p.last_materialization_id)
 	AND NOT EXISTS (FROM forgotten_assets AS f WHERE f.asset_key = p.asset_key AND (p.version_seq < f.row_seq OR p.run_id < f.runs_below))`
 
-// onlyMentioned returns a query for the visible outputs of the assets that the SQL mentions, because reading the
-// commit markers of all outputs may take long. lower is the SQL in lower case. If the SQL lists views, the query also
-// returns the newest outputs of the other assets. Otherwise, onlyMentioned adds the other assets to db.assets without
-// their files.
+// onlyMentioned returns a query for the visible outputs of the assets that the SQL mentions, because reading the commit
+// markers of all outputs may take long. The parameter lower is the SQL in lower case. If the SQL lists views, the query
+// also returns the newest outputs of the other assets. Otherwise, onlyMentioned adds the other assets to db.assets
+// without their files.
 func (db *DB) onlyMentioned(ctx context.Context, lower string, lists bool) (outputs string, err error) {
 	rows, err := db.runOne(ctx, "SELECT DISTINCT asset_key FROM ("+visibleOutputs+") ORDER BY ALL", nil)
 	if err != nil {
@@ -259,7 +259,8 @@ func (db *DB) assetOf(key string, columns []space.Column) *asset {
 	return a
 }
 
-// add adds the files that the commit marker of one partition's output names. uri is an object key that ends in "/".
+// add adds the files that the commit marker of one partition's output names. The parameter uri is an object key that
+// ends in "/".
 func (a *asset) add(markers *markers, uri, partition string) {
 	marker, err := markers.marker(uri, partition)
 	if err != nil {
@@ -313,7 +314,7 @@ func (m *markers) marker(uri, partition string) (*contract.CommitMarker, error) 
 	return readMarker(m.root, uri)
 }
 
-// readMarker reads the commit marker of an output. root is the folder of the store.
+// readMarker reads the commit marker of an output. The parameter root is the folder of the store.
 func readMarker(root, uri string) (*contract.CommitMarker, error) {
 	if _, err := filepath.Localize(contract.CommitMarkerKeyOf(uri)); err != nil {
 		return nil, fmt.Errorf("output %q is not a path in the store", uri)

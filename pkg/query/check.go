@@ -13,8 +13,8 @@ import (
 )
 
 // checkTables verifies the files of the tables that the SQL may refer to: their sizes and checksums must be those in
-// the manifest. lower is the SQL in lower case. If it is empty, checkTables verifies the files of all tables. For a
-// file that was verified before and has not changed, it makes only one stat call.
+// the manifest. The parameter lower is the SQL in lower case. If it is empty, checkTables verifies the files of all
+// tables. For a file that was verified before and has not changed, it makes only one stat call.
 func (db *DB) checkTables(ctx context.Context, lower string) error {
 	for _, name := range slices.Sorted(maps.Keys(db.tables)) {
 		if !strings.Contains(lower, name) && lower != "" {

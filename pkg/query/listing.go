@@ -20,8 +20,8 @@ var listing = regexp.MustCompile(`(?i)information_schema|duckdb_(tables|views|co
 // listsViews reports whether SQL may list the views of all assets.
 func listsViews(sql string) bool { return listing.MatchString(sql) }
 
-// listAssets marks the assets that the SQL does not mention. The session knows only some of their files. lower is the
-// SQL in lower case.
+// listAssets marks the assets that the SQL does not mention. The session knows only some of their files. The parameter
+// lower is the SQL in lower case.
 func (db *DB) listAssets(lower string) {
 	for _, a := range db.assets {
 		a.listed = !a.mentioned(lower)

@@ -22,12 +22,12 @@ type Input struct {
 	Problems map[string]bool
 }
 
-// Compile returns the release of a project. previous is the deployed release, or nil. An asset whose text, dependencies
-// and settings are unchanged keeps its deployed fingerprint, even if another version of the parser computed it. An
-// asset whose file is broken keeps its deployed definition, and so does an asset that a file with problems no longer
-// declares. Assets in files with problems keep their deployed deadlines, freshness and SLAs. If any file has
-// problems, alert rules also keep their deployed assets. trees maps assets to the syntax trees of their deployed
-// queries, parsed with in.Parser: see [Reparse].
+// Compile returns the release of a project. The parameter previous is the deployed release, or nil. An asset whose
+// text, dependencies and settings are unchanged keeps its deployed fingerprint, even if another version of the parser
+// computed it. An asset whose file is broken keeps its deployed definition, and so does an asset that a file with
+// problems no longer declares. Assets in files with problems keep their deployed deadlines, freshness and SLAs. If any
+// file has problems, alert rules also keep their deployed assets. The parameter trees maps assets to the syntax trees
+// of their deployed queries, parsed with in.Parser: see [Reparse].
 func Compile(in Input, previous *Compiled, trees map[ids.AssetKey]*plan.Tree) (*Compiled, error) {
 	m := newMerge(&in, previous)
 	m.define(trees)
@@ -60,7 +60,7 @@ func Compile(in Input, previous *Compiled, trees map[ids.AssetKey]*plan.Tree) (*
 }
 
 // unchanged reports whether the code of the asset a equals the code of its deployed version, which is the parameter
-// before. tree is the syntax tree of the deployed query, if it was parsed again.
+// before. The parameter tree is the syntax tree of the deployed query, if it was parsed again.
 func unchanged(a, before *plan.Asset, assets, earlier []plan.Asset, tree *plan.Tree) bool {
 	if a.Code == before.Code {
 		return true

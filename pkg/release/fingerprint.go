@@ -212,7 +212,7 @@ func textOf(a *plan.Asset) text {
 	return t
 }
 
-// CodeOf returns the code fingerprint of an asset. upstream returns the assets that it depends on.
+// CodeOf returns the code fingerprint of an asset. The function upstream returns the assets that it depends on.
 func CodeOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) string {
 	return fingerprint([]any{surroundingsOf(a, upstream), textOf(a)})
 }

@@ -36,7 +36,8 @@ func recordError(err error) error {
 	return fmt.Errorf("read the order in which the ledger was folded: %w", err)
 }
 
-// contradictions returns the error for contradictory rows of ledger_entries. problems are their descriptions.
+// contradictions returns the error for contradictory rows of ledger_entries. The parameter problems contains their
+// descriptions.
 func contradictions(problems []string) error {
 	const some = 5
 	lines := problems[:min(some, len(problems))]

@@ -117,8 +117,8 @@ func (v *versions) observed(g fold.Group) map[string]int64 {
 	return observed
 }
 
-// planned returns the sequence number of the state that a plan observed. root is the root run if the plan's run is a
-// retry, or "".
+// planned returns the sequence number of the state that a plan observed. The parameter root is the root run if the
+// plan's run is a retry, or "".
 func (v *versions) planned(p *event.PlanCreated, root string) int64 {
 	seq := v.until(p.ObservedTime)
 	if root != "" {

@@ -282,8 +282,8 @@ func begin(r metrics.Recorder, service string) {
 	}
 }
 
-// beginAt creates one series of a metric for each combination of its labels' values. chosen contains the values of
-// the first labels, which are fixed.
+// beginAt creates one series of a metric for each combination of its labels' values. The parameter chosen contains the
+// values of the first labels, which are fixed.
 func beginAt(r metrics.Recorder, service string, m *metrics.Metric, chosen []string) {
 	if len(chosen) == len(m.Labels) {
 		r.Begin(m, chosen...)

@@ -7,9 +7,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// NewLogger returns a logger of JSON lines. In a cloud it uses the field names of Cloud Logging, so that Cloud
-// Logging recognizes the levels. A record within a trace contains the name of the trace. project is the Google Cloud
-// project that stores the traces, if any.
+// NewLogger returns a logger of JSON lines. In a cloud it uses the field names of Cloud Logging, so that Cloud Logging
+// recognizes the levels. A record within a trace contains the name of the trace. The parameter project is the Google
+// Cloud project that stores the traces, if any.
 func NewLogger(w io.Writer, level slog.Leveler, cloud bool, project string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if cloud {

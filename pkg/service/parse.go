@@ -98,7 +98,7 @@ func (c collected) Set(value string) error {
 	return nil
 }
 
-// setFlag sets a flag to a value. source names the origin of the value in the error.
+// setFlag sets a flag to a value. The parameter source names the origin of the value in the error.
 func setFlag(fl *flag.Flag, source, value string) error {
 	c, ok := fl.Value.(collected)
 	if ok && c.Value.Set(value) != nil {

@@ -19,9 +19,9 @@ const (
 
 // Refresh returns the newest manifest and its state. The parameter last is the manifest from which Refresh starts, or
 // nil, and own is the state of that manifest. If nothing was published since then, Refresh returns last and own. It
-// takes ownership of own, as [Advance] does. follows reports whether the returned manifest is known to descend from
-// last. If enough is greater than 0, Refresh may return the first revision whose number is at least enough. The error
-// is [manifest.ErrNone] if nothing was ever published.
+// takes ownership of own, as [Advance] does. The result follows reports whether the returned manifest is known to
+// descend from last. If enough is greater than 0, Refresh may return the first revision whose number is at least
+// enough. The error is [manifest.ErrNone] if nothing was ever published.
 //
 // If the next revision does not name last as its parent, Refresh loads the whole state. So Refresh never mixes the
 // states of two writers whose histories have diverged, which can happen if revisions were deleted.
@@ -51,7 +51,7 @@ func Refresh(
 }
 
 // newest returns the newest manifest. It follows the chain of revisions from last, or loads the newest one directly.
-// follows reports whether the returned manifest is known to descend from last.
+// The result follows reports whether the returned manifest is known to descend from last.
 //
 // If enough is greater than 0, newest stops at the first revision whose number is at least enough. It does not check
 // whether a collector has deleted this revision: Next has verified that the predecessor was not deleted, and

@@ -27,8 +27,8 @@ func (s *Snapshot) Notifications(ctx context.Context, limit int) ([]*state.Notif
 	return newestRows(ctx, s, "notifications", live[:min(limit, len(live))], limit, func(*state.Notification) bool { return true })
 }
 
-// newestRows returns the newest rows, live and closed, of a table whose key is a ULID. found contains the newest live
-// rows.
+// newestRows returns the newest rows, live and closed, of a table whose key is a ULID. The parameter found contains the
+// newest live rows.
 func newestRows[R any, P interface {
 	*R
 	Key() string

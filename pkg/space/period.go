@@ -17,8 +17,8 @@ type civil struct {
 	layout   string // the layout of the text from which it was parsed
 }
 
-// parseCivil parses a year, a month, a day, or a local time at which a period begins. length is the length of the
-// period in seconds.
+// parseCivil parses a year, a month, a day, or a local time at which a period begins. The parameter length is the
+// length of the period in seconds.
 func parseCivil(text string, length int64) (civil, bool) {
 	for _, layout := range []string{layoutDay, layoutMonth, layoutYear, layoutLocal} {
 		t, err := time.Parse(layout, text)

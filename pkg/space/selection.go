@@ -428,7 +428,7 @@ func (a *axis) declared(s span) span {
 }
 
 // bounds returns the periods that the text of a bound names: one period, or all periods of a year, a month or a day.
-// newest is the number of the newest expected period, for the word latest.
+// The parameter newest is the number of the newest expected period, for the word latest.
 func (c Calendar) bounds(a *axis, text string, newest int64) (span, error) {
 	if back, ok := strings.CutPrefix(text, latest); ok {
 		n := 0

@@ -206,8 +206,8 @@ func (s *Space) split(key string) (values []string, ok bool) {
 	return values, rest == "}"
 }
 
-// member parses the next member of a JSON object in canonical form. text is the rest of the object, which begins with
-// `{"name":"value"` or `,"name":"value"`.
+// member parses the next member of a JSON object in canonical form. The parameter text is the rest of the object, which
+// begins with `{"name":"value"` or `,"name":"value"`.
 func member(text, opening, name string) (value, rest string, ok bool) {
 	text, a := strings.CutPrefix(text, opening+`"`)
 	text, b := strings.CutPrefix(text, name)
@@ -469,8 +469,8 @@ func (s *Space) Selections(keys []string) []string {
 	return texts
 }
 
-// Product returns the partition keys of all combinations of values, in the order of the values. lists contains a list
-// of values for each dimension. Product returns an error if there are more than limit combinations.
+// Product returns the partition keys of all combinations of values, in the order of the values. The parameter lists
+// contains a list of values for each dimension. Product returns an error if there are more than limit combinations.
 func (s *Space) Product(lists [][]string, limit int) ([]string, error) {
 	total := 1
 	for _, list := range lists {

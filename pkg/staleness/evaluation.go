@@ -367,7 +367,7 @@ func (e *Evaluation) image(reader *plan.Asset, partition string, up *evaluated, 
 }
 
 // hiddenLatest returns the hidden partitions that a reader with the mapping `latest` would read if no mark hid them.
-// newest are the partitions that it actually reads.
+// The parameter newest contains the partitions that it actually reads.
 func (e *Evaluation) hiddenLatest(images *space.Reader, partition string, up *evaluated, newest []string) (keys []string, err error) {
 	if len(up.hidden) == 0 {
 		return nil, nil

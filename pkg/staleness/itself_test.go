@@ -32,8 +32,8 @@ func entry(account string, n int) string {
 	return ids.Partition{"account": account, "date": fmt.Sprintf("2025-01-%02d", n+1)}.Key()
 }
 
-// ledgerRow returns the row of a partition with the given version. inputs is the sequence number of the state on which
-// its run was planned.
+// ledgerRow returns the row of a partition with the given version. The parameter inputs is the sequence number of the
+// state on which its run was planned.
 func ledgerRow(account string, n int, run string, version, inputs int64) *state.Partition {
 	return &state.Partition{
 		AssetKey: "a/ledger", PartitionKey: entry(account, n), RunID: run, VersionSeq: version, InputsSeq: inputs,

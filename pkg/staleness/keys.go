@@ -28,8 +28,8 @@ func (e *Evaluation) changes(set string) keyChanges {
 }
 
 // changedSet returns a key set whose changes make a partition stale, or "" if no set does. Such a set contains a key
-// that decides what the partition reads, and that was removed or added again after the partition was planned. inputs
-// is the fold sequence number of the state on which the partition was planned.
+// that decides what the partition reads, and that was removed or added again after the partition was planned. The
+// parameter inputs is the fold sequence number of the state on which the partition was planned.
 func (e *Evaluation) changedSet(reader *plan.Asset, partition string, inputs int64, up *evaluated) (string, error) {
 	images, err := e.readers.Of(reader.Key, up.asset.Key)
 	if err != nil {

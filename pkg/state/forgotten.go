@@ -28,7 +28,7 @@ func (*ForgottenAsset) newTable() store {
 }
 
 // ForgottenBy returns the row of a forgotten asset if this row hides an output that the given run has made, and nil
-// otherwise. seq is the fold sequence number at which the output became visible.
+// otherwise. The parameter seq is the fold sequence number at which the output became visible.
 func (s *State) ForgottenBy(asset, run string, seq int64) *ForgottenAsset {
 	if row := s.Forgotten.Get(asset); row != nil && (seq < row.Seq || run < row.RunsBelow) {
 		return row

@@ -81,8 +81,8 @@ func (r *KeyBlock) All() iter.Seq[SetKey] {
 // maxBlock is the size above which a block is split, in bytes of its lines.
 const maxBlock = 4 << 10
 
-// KeyBlocks returns the rows for sorted keys of a set. first is the lower bound of the first row. Each row is at
-// least half full, unless it is the only one.
+// KeyBlocks returns the rows for sorted keys of a set. The parameter first is the lower bound of the first row. Each
+// row is at least half full, unless it is the only one.
 func KeyBlocks(set, first string, keys []SetKey) []*KeyBlock {
 	total := 0
 	for i := range keys {

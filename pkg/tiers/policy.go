@@ -40,9 +40,9 @@ func contains(jobs []job, tier string) bool {
 	return slices.ContainsFunc(jobs, func(j job) bool { return j.tier == tier })
 }
 
-// due returns the merges that a manifest needs in addition to the running ones. tasks is the number of tasks in
-// memory. unmergeable means that deltas cannot be merged. In that case, a base is due: because it is written from
-// memory, damaged files of deltas do not prevent it.
+// due returns the merges that a manifest needs in addition to the running ones. The parameter tasks is the number of
+// tasks in memory. unmergeable means that deltas cannot be merged. In that case, a base is due: because it is written
+// from memory, damaged files of deltas do not prevent it.
 func (o *Options) due(m *manifest.Manifest, running []job, tasks int, unmergeable bool) (due []job) {
 	if !contains(running, manifest.TierL1) && !contains(running, manifest.TierBase) {
 		switch _, files := manifest.SplitInline(m.L0); {

@@ -52,7 +52,7 @@ func parquetOf(t testing.TB, text string) string {
 	return file
 }
 
-// bindAll binds assets. outputs are the files of the outputs of commands, the newest first.
+// bindAll binds assets. The parameter outputs contains the files of the outputs of commands, the newest first.
 func bindAll(t testing.TB, root string, outputs map[string][]string, assets ...plan.Asset) *worker.Bound {
 	t.Helper()
 	slices.SortFunc(assets, func(a, b plan.Asset) int { return plan.CompareKeys(a.Key, b.Key) })

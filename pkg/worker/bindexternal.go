@@ -8,8 +8,8 @@ import (
 )
 
 // external reports an error if a query names data outside of Servo that it must not read. Binding never reads such
-// data: if a query uses extensions, its columns are read from a stored output, as for a command. done means that the
-// query need not be bound.
+// data: if a query uses extensions, its columns are read from a stored output, as for a command. The result done means
+// that the query need not be bound.
 func (b *binder) external(ctx context.Context, asset *plan.Asset, query *resolvedQuery) (done bool, err error) {
 	if found := deniedURL(query, &asset.Work); found != nil {
 		b.deny(asset, query, found)

@@ -110,8 +110,8 @@ func (e cancelledError) Error() string {
 	return "the run was cancelled: " + e.reason
 }
 
-// verdict returns the outcome and the error in the report of a failed execution. stopped is the context of the
-// execution. mask masks secrets in the error.
+// verdict returns the outcome and the error in the report of a failed execution. The parameter stopped is the context
+// of the execution. mask masks secrets in the error.
 func verdict(stopped context.Context, mask *secret.Mask, err error) (event.Outcome, *event.Error) {
 	cause := context.Cause(stopped)
 	var cancelled cancelledError

@@ -114,7 +114,8 @@ func (p *part) hasTextRows() bool {
 	return false
 }
 
-// withoutParquet returns the error for an input that has no Parquet files. names are the names of the input's files.
+// withoutParquet returns the error for an input that has no Parquet files. The parameter names contains the names of
+// the input's files.
 func (in *input) withoutParquet(label string, names []string) error {
 	const write = "its command must write files that end in .parquet to SERVO_OUTPUT"
 	if len(names) == 0 {

@@ -122,8 +122,8 @@ func unstorable(kind string) (instead string) {
 	return ""
 }
 
-// storedType returns the type in which a column is stored, and whether it differs from the type of the column. declared
-// are the integer types that the contract declares, by column in lower case.
+// storedType returns the type in which a column is stored, and whether it differs from the type of the column. The
+// parameter declared contains the integer types that the contract declares, by column in lower case.
 func storedType(c resultColumn, declared map[string]string) (kind string, changed bool) {
 	kind, changed = exactType(c.kind)
 	if as := declared[strings.ToLower(c.name)]; as != "" && changed && kind == exactInteger {

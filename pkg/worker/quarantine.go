@@ -22,7 +22,7 @@ func (a *attempt) quarantineKey() string {
 }
 
 // finishedBefore returns the output that an existing marker names: the commit marker or, if there is none, the
-// quarantine marker. found is false if there is neither.
+// quarantine marker. The result found is false if there is neither.
 func (a *attempt) finishedBefore(ctx context.Context, t *work) (output *event.Output, found bool, err error) {
 	marker, err := a.existing(ctx, a.markerKey())
 	if err != nil {

@@ -86,8 +86,8 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) ([]ou
 	return made, err
 }
 
-// executeOnce executes the task's query. choose replaces some parts of the inputs with merged files. If choose is
-// nil, the query reads all parts one by one. used means that the query has read merged files.
+// executeOnce executes the task's query. choose replaces some parts of the inputs with merged files. If choose is nil,
+// the query reads all parts one by one. The result used means that the query has read merged files.
 func (a *attempt) executeOnce(
 	ctx context.Context, t *work, inputs []input, choose func(context.Context, *database, *work, []input) []input,
 ) (made []outputFile, used bool, err error) {
@@ -108,8 +108,8 @@ func (a *attempt) executeOnce(
 	return made, used, err
 }
 
-// executeWith fetches the inputs and executes the task's query. retried means that a failed query will be executed
-// again, so its error is not written to the log.
+// executeWith fetches the inputs and executes the task's query. The parameter retried means that a failed query will be
+// executed again, so its error is not written to the log.
 func (a *attempt) executeWith(ctx context.Context, d *database, t *work, inputs []input, retried bool) ([]outputFile, error) {
 	query, err := d.resolvePaths(ctx, strings.TrimRight(t.SQL, "; \t\r\n"), t.root, t.plan.Sources[t.task.AssetKey])
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// textAsset returns a fixture with an asset whose script writes text files that are converted to a table. columns are
-// the declared columns: "name TYPE, …".
+// textAsset returns a fixture with an asset whose script writes text files that are converted to a table. The parameter
+// columns contains the declared columns: "name TYPE, …".
 func textAsset(t *testing.T, script, columns string, o plan.TextOutput) *fixture {
 	t.Helper()
 	work := shell(script)

@@ -166,8 +166,8 @@ func (w *counting) executed() int {
 	return n
 }
 
-// start starts two instances of each service, a shared queue and a worker. flags are
-// additional flags by service.
+// start starts two instances of each service, a shared queue and a worker. The parameter flags contains additional
+// flags by service.
 func start(t *testing.T, flags map[string][]string) (*clustertest.Cluster, *counting) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

@@ -54,8 +54,8 @@ type record struct {
 	data    []byte // set for kindSet
 }
 
-// append appends the encoded record to b. It returns the extended slice and the checksum of the record. chain is the
-// checksum of the previous record.
+// append appends the encoded record to b. It returns the extended slice and the checksum of the record. The parameter
+// chain is the checksum of the previous record.
 func (r *record) append(b []byte, chain uint32) ([]byte, uint32) {
 	start := len(b)
 	b = slices.Grow(b, headBytes+len(r.key)+len(r.data))

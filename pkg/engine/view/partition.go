@@ -92,8 +92,8 @@ type UpstreamPartition struct {
 	More int     `json:"more"`
 }
 
-// ExplainPartition explains a partition of an asset. decision is the approval that published its output after a check
-// had blocked it, or nil.
+// ExplainPartition explains a partition of an asset. The parameter decision is the approval that published its output
+// after a check had blocked it, or nil.
 func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string, decision *Quarantined) (*PartitionExplanation, error) {
 	found, err := e.Explain(asset, key)
 	if err != nil {

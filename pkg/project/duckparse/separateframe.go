@@ -79,8 +79,8 @@ func (f *frame) column(names []string) string {
 	return "?." + column
 }
 
-// star adds the columns of a * to the result r. names describes the names of the columns that the SELECT list has so
-// far.
+// star adds the columns of a * to the result r. The parameter names describes the names of the columns that the SELECT
+// list has so far.
 func (f *frame) star(item map[string]any, r *rows, taken map[string]bool, names *columns) {
 	if computed, _ := item["columns"].(bool); computed || item["expr"] != nil {
 		names.unlisted = append(names.unlisted, nil)

@@ -23,7 +23,7 @@ type hybrid struct {
 	groups int    // number of groups in the current packed run
 }
 
-// reset starts a sequence of numbers at the end of buf. width is the number of bits of each number.
+// reset starts a sequence of numbers at the end of buf. The parameter width is the number of bits of each number.
 func (h *hybrid) reset(buf []byte, width int) { *h = hybrid{buf: buf, width: width, head: -1} }
 
 func (h *hybrid) put(v uint32) {

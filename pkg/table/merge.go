@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// For each key, Merge returns the row with the greatest Seq among all files. The order of the files does not matter.
+// Merge returns, for each key, the row with the greatest Seq among all files. The order of the files does not matter.
 // The result shares its rows with the files. It contains tombstones, because a tombstone must be kept until it has been
 // merged with all older rows of its key.
 //

@@ -55,7 +55,7 @@ func (w *world) insist(m *machine, f *followed) {
 	})
 }
 
-// maxOnline is how often an operator repeats a failed rebuild.
+// maxOnline is the maximum number of times that an operator tries a rebuild.
 const maxOnline = 5
 
 // rebuildOnline is an operator's rebuild. Each try either publishes a state, or returns an error and leaves the state

@@ -40,7 +40,7 @@ func (a *app) schedulesCommand() *cobra.Command {
 	}
 }
 
-// noteNoTicks says that no schedule ticks, if there are active schedules and no process owns the state folder.
+// noteNoTicks warns that schedules do not tick, if there are active schedules and no process owns the state folder.
 func (a *app) noteNoTicks(ctx context.Context, v published) {
 	all, err := engine.Schedules(v.State)
 	active := slices.ContainsFunc(all, func(s engine.Schedule) bool { return s.Status != "paused" && s.Status != "ended" })

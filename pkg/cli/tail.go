@@ -30,8 +30,7 @@ const (
 type tail struct {
 	a              *app
 	runID, taskKey string
-	// only is the number of the single attempt to show, which the user has requested. 0: show the newest attempt and all
-	// later ones.
+	// only is the number of the attempt that the user has requested. 0: show the newest attempt and all later ones.
 	only int32
 	// current returns the newest published state.
 	current func(context.Context) (*snapshot.Snapshot, error)

@@ -107,7 +107,7 @@ func fieldsOf(t reflect.Type) (fields map[string]reflect.Type, names map[string]
 }
 
 // foldCase returns the case-folded form of a name, by Unicode's simple folding: names that differ only in case have the
-// same form. For example, the Kelvin sign becomes k.
+// same form. For example, k and the Kelvin sign both become K.
 func foldCase(s string) string {
 	return strings.Map(func(r rune) rune {
 		for next := unicode.SimpleFold(r); next > r; next = unicode.SimpleFold(r) {

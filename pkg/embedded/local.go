@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 )
 
-// ErrNotLocal reports that other machines could reach an address to serve on.
+// ErrNotLocal reports that other machines could reach a listen address.
 var ErrNotLocal = errors.New("other machines could reach it, and the token would cross the network in plain text")
 
 // CheckListen returns an error wrapping [ErrNotLocal] for an address that other machines could

@@ -84,7 +84,7 @@ type Estimate struct {
 	Makespan, MakespanP95 time.Duration
 	// Cost and CostP95 are the sums of the priced assets, in nano-dollars. [Estimate.Price] sets them.
 	Cost, CostP95 int64
-	// Unpriced is the number of tasks whose cost is unknown, and which the costs exclude.
+	// Unpriced is the number of tasks whose cost is unknown. Cost and CostP95 exclude these tasks.
 	Unpriced int
 	// Assets are sorted by name.
 	Assets []Asset

@@ -180,7 +180,7 @@ func (c *checker) graph(path string, tasks []TaskDef, position map[string]int32)
 }
 
 // unordered returns a node that is on a cycle or downstream of one, or -1 if the nodes have a topological order. It
-// overwrites the slice missing.
+// changes the elements of the parameter missing.
 func unordered(missing []int32, downstream [][]int32) int {
 	ready := make([]int32, 0, len(missing))
 	for i, n := range missing {

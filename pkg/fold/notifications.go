@@ -97,8 +97,8 @@ func (f *folder) follow(n *state.Notification, row *state.Alert) {
 	}
 }
 
-// count adds the transitions of n to old, a notification that is not sent yet. It also adds the names in more, a JSON
-// list, to the names in old.
+// count adds the transitions of n to the notification old, which is not sent yet. It also adds the names in the JSON
+// list more to the names in old.
 func (f *folder) count(old, n *state.Notification, more string) {
 	row := *old
 	row.Count += n.Count

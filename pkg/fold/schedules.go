@@ -198,8 +198,8 @@ func (f *folder) advance(item *event.CalendarItem) {
 const maxDoublings = 10
 
 // MostMissed returns the maximum number of missed instants for which the catch-up policy creates ticks. The runs of
-// ticks that are created together would overlap. If the overlap policy would skip most of these ticks, only the
-// newest instant gets a tick, unless the catch-up policy is all.
+// ticks that are created together would overlap. If the overlap policy would skip most of these ticks, only the newest
+// instant gets a tick, unless the catch-up policy is [event.CatchUpAll].
 func MostMissed(spec *event.Schedule) int {
 	skips := spec.Overlap == "" || spec.Overlap == event.OverlapSkip || spec.Overlap == event.OverlapBufferOne
 	switch {

@@ -72,8 +72,7 @@ type Materialization struct {
 type Success struct {
 	RunID, TaskKey, MaterializationID string
 	At                                event.Time
-	// Seq is the fold sequence number of the success. Revisions whose FoldSeq is at least Seq
-	// show it.
+	// Seq is the fold sequence number of the success. Revisions whose FoldSeq is at least Seq show the success.
 	Seq int64
 }
 

@@ -92,7 +92,7 @@ func (p Partition) plainKey() (string, bool) {
 	return string(append(key, '}')), true
 }
 
-// isPlain reports whether JSON has only one form for each character of a text: the character itself.
+// isPlain reports whether canonical JSON writes each character of a text as itself.
 func isPlain(text string) bool {
 	for _, char := range []byte(text) {
 		if char < ' ' || char >= 0x7f || char == '"' || char == '\\' {

@@ -3,8 +3,8 @@
 // not a stable API.
 //
 // A merged file is immutable. Its description names the exact output that each of its cells was copied from, so a
-// reader can use the file for exactly the cells that the reader would read anyway. The index of the asset names the
-// merged files. It is the only object that is replaced. The index, the merged files and their descriptions are below
+// reader can use the file for exactly the cells that the reader would read anyway. The index of the asset lists the
+// merged files, and is the only object that is replaced. The index, the merged files and their descriptions are below
 // one prefix, beside the outputs of the asset.
 package merged
 

@@ -55,7 +55,8 @@ func (a *Asset) backward() error {
 	return nil
 }
 
-// selfExample returns, for an error, a declaration with which the asset reads its partition of the previous period.
+// selfExample returns an example for error messages: a declaration that makes the asset read its own partition of the
+// previous period.
 func (a *Asset) selfExample() string {
 	at := a.Partitions.Time()
 	if at == nil {

@@ -127,8 +127,8 @@ func bytesOf(limit string) (int64, bool) {
 	return count * unit, true
 }
 
-// advice returns the memory and the number of threads that a command should use, as environment variables. Servo does
-// not enforce these limits.
+// advice returns environment variables that tell a command how much memory and how many threads it should use. Servo
+// does not enforce these limits.
 func (a *attempt) advice() []string {
 	env := []string{"SERVO_THREADS=" + strconv.Itoa(a.threads())}
 	limit, _, _ := a.memoryLimit()

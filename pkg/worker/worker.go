@@ -156,7 +156,7 @@ type caches struct {
 	builtin atomic.Pointer[map[string]bool]
 }
 
-// lifetime ends the work of a worker.
+// lifetime holds what is needed to end the work of a worker.
 type lifetime struct {
 	// ctx ends when Close stops waiting for tasks.
 	ctx     context.Context //nolint:containedctx // the context of the server, which outlives each request

@@ -356,9 +356,9 @@ func (h *history) retry(c *chain, repeated []string) {
 	}
 }
 
-// succeed makes an output. Its task reads the versions that its chain has made so far. Of other inputs, the task reads
-// the versions that were visible when the chain was planned. The output becomes visible unless an output of a later run
-// is visible.
+// succeed makes an output. Its task reads the versions that its chain has made so far. If the chain has made no version
+// of an input, the task reads the version that was visible when the chain was planned. The output becomes visible
+// unless an output of a later run is visible.
 func (h *history) succeed(c *chain, a *plan.Asset, partition string) {
 	name := cell(a.Key, partition)
 	out := h.make(c, a, partition)

@@ -318,39 +318,47 @@ func (a *app) reportRuns(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	running := map[string]bool{}
+	seen := runsSeen{}
 	for _, run := range live(snap.State) {
-		running[run.RunID] = true
 		a.note("run %s: %s done; resuming", run.RunID, doneText(run))
 	}
-	last := newest(snap.State)
+	seen.update(snap.State)
 	for {
 		if snap, err = s.Await(ctx, snap.Revision); err != nil {
 			return err
 		}
-		snap.State.Runs.Ascend(last, func(run *state.Run) bool {
-			if run.RunID > last {
-				last = run.RunID
-				running[run.RunID] = true
-				a.note("run %s: %s", run.RunID, plural(int(run.TasksTotal), "task"))
-			}
-			return true
-		})
-		for id := range running {
-			if run := snap.State.Runs.Get(id); run == nil || run.State.Terminal() {
-				delete(running, id)
-				if run != nil {
-					a.noteEnd(run)
-				}
-			}
+		started, ended := seen.update(snap.State)
+		for _, run := range started {
+			a.note("run %s: %s", run.RunID, plural(int(run.TasksTotal), "task"))
+		}
+		for _, run := range ended {
+			a.noteEnd(run)
 		}
 	}
 }
 
-func newest(s *state.State) string {
-	last := ""
+// runsSeen has the runs that are in the live state, and whether each of them was live when it was last seen. Ids do
+// not show which runs are new: the id of a requested run has the time at which the request became ready, so a run that
+// takes long to plan appears after runs with higher ids.
+type runsSeen map[string]bool
+
+// update returns the runs that have appeared since the call before, and those that have ended since then, in the order
+// of their ids. A run that has done both is in both results.
+func (seen runsSeen) update(s *state.State) (started, ended []*state.Run) {
 	for run := range s.Runs.All {
-		last = run.RunID
+		wasLive, known := seen[run.RunID]
+		if !known {
+			started = append(started, run)
+		}
+		if (wasLive || !known) && run.State.Terminal() {
+			ended = append(ended, run)
+		}
+		seen[run.RunID] = !run.State.Terminal()
 	}
-	return last
+	for id := range seen {
+		if s.Runs.Get(id) == nil {
+			delete(seen, id)
+		}
+	}
+	return started, ended
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,14 +141,18 @@ func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 	r.mu.Lock()
 	r.awaitingOthers = true
 	r.mu.Unlock()
-	for last := ""; ; {
+	var first runsSeen
+	for {
 		snap, err := s.Current(ctx)
 		if err != nil {
 			return err
 		}
-		last = cmp.Or(last, newest(snap.State))
+		if first == nil {
+			first = runsSeen{}
+			first.update(snap.State)
+		}
 		runs := slices.DeleteFunc(unfinished(snap.State), func(run *state.Run) bool {
-			return run.RunID > last && (run.ScheduleID != "" || run.TriggerType == triggerBackfill)
+			return !first[run.RunID] && (run.ScheduleID != "" || run.TriggerType == triggerBackfill)
 		})
 		if len(runs) == 0 {
 			return nil

@@ -134,7 +134,7 @@ var layers = []layer{
 		{"pkg/publisher", list(words, "pkg/contract", "pkg/snapshot")},
 		// A worker imports the contract, but none of the packages that orchestrate workers.
 		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/space", "pkg/plan", "pkg/partcolumn", "pkg/textrows", "pkg/sqltext", "pkg/testcase", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source", "pkg/merged")},
-		{"pkg/query/render", nil},
+		{"pkg/query/render", []string{"pkg/ids"}},
 		// Imports pkg/contract to read commit markers: they record the settings with which an output's files were written.
 		{"pkg/query", list(words, "pkg/space", "pkg/partcolumn", "pkg/textrows", "pkg/sqltext", "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
 		{"pkg/query/arrowipc", []string{"pkg/sqltext", "=pkg/query", "=pkg/query/render"}},

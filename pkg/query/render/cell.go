@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
 // Number is a number that no Go type represents exactly: a decimal, or an integer of more than
@@ -73,6 +75,12 @@ func numeric(cell any) bool {
 		return true
 	}
 	return false
+}
+
+// isID reports whether a cell is the id of a run, a request or another object of the state.
+func isID(cell any) bool {
+	text, ok := cell.(string)
+	return ok && ids.Valid(text)
 }
 
 // plain reports whether encoding/json writes the cell correctly.

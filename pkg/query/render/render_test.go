@@ -157,6 +157,17 @@ func TestTableNeverTruncatesNumbers(t *testing.T) {
 	require.Equal(t, "text             n                     m\nxxxxxx…  123456789  98765432101234567890\n", out)
 }
 
+func TestTableNeverTruncatesIDs(t *testing.T) {
+	const id = "01M8EZNCEA77M9D45H4TNA0QRV"
+	rows := [][]any{{id, "nightly", "SUCCEEDED", id}, {id, "a long name of a schedule", "FAILED", ""}}
+	out := write(t, render.Of([]string{"run", "schedule", "state", "retry_of"}, rows), render.Options{Width: 70})
+	require.Equal(t, `run                         schedule  …  retry_of
+01M8EZNCEA77M9D45H4TNA0QRV  nightly   …  01M8EZNCEA77M9D45H4TNA0QRV
+01M8EZNCEA77M9D45H4TNA0QRV  a long …  …
+(3 of 4 columns shown; -o json shows all)
+`, out)
+}
+
 func TestTableOmitsOptionalColumnsFirst(t *testing.T) {
 	t.Parallel()
 	columns := []render.Column[int]{

@@ -30,6 +30,7 @@ type tableWriter struct {
 	cut    bool
 	widths []int
 	right  []bool
+	whole  []bool // the columns that are never truncated
 	hidden []bool // the omitted columns
 }
 
@@ -84,20 +85,25 @@ func (t *tableWriter) shown() int {
 
 func (t *tableWriter) measure(result Result, rows [][]any, limit int) {
 	t.widths = make([]int, len(result.Columns))
-	t.right, t.hidden = make([]bool, len(result.Columns)), make([]bool, len(result.Columns))
+	t.right, t.whole, t.hidden = make([]bool, len(result.Columns)), make([]bool, len(result.Columns)), make([]bool, len(result.Columns))
 	for i, name := range result.Columns {
 		t.widths[i] = t.cells.StringWidth(printable(name))
-		numbers, others := 0, 0
+		numbers, keys, empty, others := 0, 0, 0, 0
 		for _, row := range rows {
 			t.widths[i] = max(t.widths[i], t.cells.StringWidth(t.show(row[i])))
 			switch {
 			case numeric(row[i]):
 				numbers++
+			case isID(row[i]):
+				keys++
+			case row[i] == "":
+				empty++
 			case row[i] != nil:
 				others++
 			}
 		}
-		t.right[i] = numbers > 0 && others == 0
+		t.right[i] = numbers > 0 && keys+empty+others == 0
+		t.whole[i] = numbers+keys > 0 && others == 0
 	}
 	if limit > 0 {
 		t.fit(limit, result.Optional)
@@ -106,7 +112,7 @@ func (t *tableWriter) measure(result Result, rows [][]any, limit int) {
 
 // fit makes the table fit the terminal: it omits optional columns, the last one first, then narrows the widest columns of
 // text, and then omits columns in the middle. It never truncates numbers, because a truncated number looks like another
-// number.
+// number. It never truncates columns of ids either, because commands need whole ids.
 func (t *tableWriter) fit(limit int, optional []bool) {
 	for i := len(optional) - 1; i >= 0 && t.width() > limit; i-- {
 		t.hidden[i] = optional[i]
@@ -115,7 +121,7 @@ func (t *tableWriter) fit(limit int, optional []bool) {
 	for t.width() > limit {
 		widest := -1
 		for i, width := range t.widths {
-			if !t.hidden[i] && !t.right[i] && width > least && (widest < 0 || width > t.widths[widest]) {
+			if !t.hidden[i] && !t.whole[i] && width > least && (widest < 0 || width > t.widths[widest]) {
 				widest = i
 			}
 		}

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { path } from "../src/api/client";
-import { concurrency, ticks, within, zoom } from "../src/canvas/time";
+import { concurrency, ticks, union, within, zoom } from "../src/canvas/time";
 import { ansi } from "../src/parts/ansi";
 import { commandLine, joinWords, selectionOf, splitWords } from "../src/parts/command";
 import { highlight } from "../src/parts/sql";
@@ -45,6 +45,21 @@ describe("highlight", () => {
 });
 
 describe("time", () => {
+  it("joins intervals that overlap or touch", () => {
+    const mixed = [
+      { from: 20, to: 30 },
+      { from: 0, to: 10 },
+      { from: 5, to: 7 },
+      { from: 10, to: 15 },
+    ];
+    expect(union(mixed)).toEqual([
+      { from: 0, to: 15 },
+      { from: 20, to: 30 },
+    ]);
+    expect(mixed[1]).toEqual({ from: 0, to: 10 });
+    expect(union([])).toEqual([]);
+  });
+
   it("counts intervals that overlap", () => {
     const two = [
       { from: 0, to: 50 },

@@ -1,14 +1,14 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type CSSProperties, type PointerEvent, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import type { GanttRow, GanttSegment, Phase } from "../api/types";
-import { span } from "../app/format";
+import { plural, span } from "../app/format";
 import { useNarrow } from "../parts/media";
 import { Button, Shape } from "../parts/parts";
 import { taskTone, words } from "../parts/status";
 import type { Theme } from "../style/tokens";
 import { hatch, prepare, useColors, useSize } from "./draw";
 import css from "./gantt.module.css";
-import { concurrency, type Range, ticks, within, zoom } from "./time";
+import { concurrency, type Interval, type Range, ticks, union, within, zoom } from "./time";
 
 const barHeight = 26;
 const nameHeight = 22; // on a narrow screen, the name is above the bar
@@ -35,14 +35,23 @@ const endOf = (s: GanttSegment, now: number, open: number) => {
   return to >= open ? now : to;
 };
 
+// executions returns when a row executed. The segments of an asset overlap if some of its tasks failed while others
+// succeeded.
+const executions = (row: GanttRow, now: number, open: number): Interval[] =>
+  union(row.segments.filter(executing).map((s) => ({ from: start(s), to: endOf(s, now, open) })));
+
 // executed returns how long a row has executed, in seconds.
 export function executed(row: GanttRow, now: number, open: number): number {
-  return row.segments.filter(executing).reduce((sum, s) => sum + (endOf(s, now, open) - start(s)) / 1000, 0);
+  return executions(row, now, open).reduce((sum, { from, to }) => sum + (to - from) / 1000, 0);
 }
 
 const colourOf = (s: GanttSegment, colours: Theme) =>
   ({ SUCCEEDED: colours.fresh, RUNNING: colours.running, CANCELLED: colours.strong })[s.phase as string] ??
   colours.failed;
+
+// layer orders segments that overlap: an execution covers the waits of other tasks of the asset, and a failure covers
+// the tasks that succeeded.
+const layer = (s: GanttSegment) => (s.phase === "FAILED" ? 2 : executing(s) ? 1 : 0);
 
 function drawSegment(
   context: CanvasRenderingContext2D,
@@ -86,11 +95,12 @@ interface Props {
   bounds: Range;
   now: number;
   open: number; // a segment that ends at or after this time is drawn until now
+  noun: "task" | "asset"; // what a row stands for
   selected?: string | undefined;
   onSelect: (key: string) => void;
 }
 
-export function Gantt({ rows, bounds, now, open, selected, onSelect }: Props) {
+export function Gantt({ rows, bounds, now, open, noun, selected, onSelect }: Props) {
   const colours = useColors();
   const above = useNarrow() ? nameHeight : 0;
   const rowHeight = barHeight + above;
@@ -147,7 +157,7 @@ export function Gantt({ rows, bounds, now, open, selected, onSelect }: Props) {
         context.fillStyle = colours["accent-soft"];
         context.fillRect(0, y, width, barHeight);
       }
-      for (const s of row.segments) {
+      for (const s of row.segments.toSorted((a, b) => layer(a) - layer(b))) {
         const [from, to] = [x(start(s)), x(endOf(s, now, open))];
         if (to >= 0 && from <= width)
           drawSegment(context, s, Math.max(from, -4), Math.min(to, width + 4) - Math.max(from, -4), y, colours);
@@ -215,7 +225,7 @@ export function Gantt({ rows, bounds, now, open, selected, onSelect }: Props) {
         <Button kind="icon" icon="plus" aria-label="Zoom in" onClick={() => step(0.5)} />
         <Button kind="icon" icon="fit" aria-label="Show the whole run" onClick={() => setRange(undefined)} />
       </div>
-      <Overview rows={rows} bounds={bounds} view={view} now={now} open={open} onChange={setRange} />
+      <Overview rows={rows} bounds={bounds} view={view} now={now} open={open} noun={noun} onChange={setRange} />
       <div className={css.axis} aria-hidden="true">
         {ticks(view, bounds.from, Math.max(2, width / 110)).map((tick) => (
           <span key={tick} style={{ left: x(bounds.from + tick) }}>
@@ -335,13 +345,14 @@ function Legend({ colours }: { colours: Theme }) {
   );
 }
 
-// Overview shows how many tasks executed at once. Dragging over it selects a time range.
+// Overview shows how many rows executed at once. Dragging over it selects a time range.
 function Overview({
   rows,
   bounds,
   view,
   now,
   open,
+  noun,
   onChange,
 }: {
   rows: GanttRow[];
@@ -349,6 +360,7 @@ function Overview({
   view: Range;
   now: number;
   open: number;
+  noun: string;
   onChange: (range: Range | undefined) => void;
 }) {
   const colours = useColors();
@@ -356,16 +368,16 @@ function Overview({
   const canvas = useRef<HTMLCanvasElement>(null);
   const from = useRef<number>(undefined);
   const parts = Math.max(1, Math.floor(box.width / 3));
-  const counts = useMemo(() => {
-    const intervals = rows.flatMap((row) =>
-      row.segments
-        .filter(executing)
-        .flatMap((s) =>
-          new Array<{ from: number; to: number }>(s.tasks ?? 1).fill({ from: start(s), to: endOf(s, now, open) }),
-        ),
-    );
-    return concurrency(intervals, bounds, parts);
-  }, [rows, bounds, now, open, parts]);
+  // A segment of an asset merges tasks that may have executed one after another, so each row counts once.
+  const counts = useMemo(
+    () =>
+      concurrency(
+        rows.flatMap((row) => executions(row, now, open)),
+        bounds,
+        parts,
+      ),
+    [rows, bounds, now, open, parts],
+  );
   const most = Math.max(...counts, 1);
   useEffect(() => {
     const context = canvas.current && prepare(canvas.current, box.width, box.height);
@@ -413,7 +425,7 @@ function Overview({
         from.current = undefined;
       }}
     >
-      <span>at most {most} at once</span>
+      <span>at most {plural(most, noun)} at once</span>
       <canvas ref={canvas} />
     </div>
   );

@@ -44,6 +44,17 @@ export interface Interval {
   to: number;
 }
 
+// union returns the times that at least one of the intervals covers, as intervals that do not touch, first one first.
+export function union(intervals: Interval[]): Interval[] {
+  const covered: Interval[] = [];
+  for (const { from, to } of [...intervals].sort((a, b) => a.from - b.from)) {
+    const last = covered.at(-1);
+    if (last && from <= last.to) last.to = Math.max(last.to, to);
+    else covered.push({ from, to });
+  }
+  return covered;
+}
+
 // concurrency divides a range into n equal parts, and returns for each part the greatest number of intervals that
 // overlap in it.
 export function concurrency(intervals: Interval[], range: Range, n: number): number[] {

@@ -2,7 +2,7 @@ import { Link, useLocation, useNavigate, useParams, useRouter, useSearch } from 
 import { Fragment, useEffect, useMemo, useRef, useState } from "react";
 import { path, post } from "../api/client";
 import { type RunDetail, refresh, useNow, useRunDetail } from "../api/queries";
-import type { GanttRow, Run, RunStatus, TriggerRunResponse } from "../api/types";
+import type { Run, TriggerRunResponse } from "../api/types";
 import { count, plural, shortID, span } from "../app/format";
 import { useCommands } from "../app/keys";
 import { Gantt } from "../canvas/gantt";
@@ -68,7 +68,13 @@ function Loaded({ detail }: { detail: RunDetail }) {
     { keys: "Escape", label: "Close the task", run: close },
   ]);
 
-  const chosen = folded ? undefined : search.task;
+  const chosen = search.task;
+  // A row of many tasks leads to their asset, which lists its partitions.
+  const openRow = (key: string) => {
+    const [namespace = "", name] = key.split("/");
+    if (folded && name) void navigate({ to: "/assets/$namespace/$name", params: { namespace, name } });
+    else select(key);
+  };
   return (
     <>
       <div className={page.head}>
@@ -98,7 +104,7 @@ function Loaded({ detail }: { detail: RunDetail }) {
       </div>
       <Facts detail={detail} now={now} />
       <div className={page.stack}>
-        <Notices status={status} rows={gantt.rows} onSelect={select} />
+        <Notices detail={detail} onSelect={select} />
         <div className={chosen ? `${css.layout} ${css.withPanel}` : css.layout}>
           <Card>
             <div className={page.cardHead}>
@@ -122,10 +128,18 @@ function Loaded({ detail }: { detail: RunDetail }) {
             </div>
             {rows.length === 0 && <Empty title={group ? `No task is ${group.label}` : "The run has no tasks yet"} />}
             {rows.length > 0 && !table && (
-              <Gantt rows={rows} bounds={bounds} now={now} open={open} selected={chosen} onSelect={select} />
+              <Gantt
+                rows={rows}
+                bounds={bounds}
+                now={now}
+                open={open}
+                noun={folded ? "asset" : "task"}
+                selected={chosen}
+                onSelect={openRow}
+              />
             )}
             {rows.length > 0 && table && (
-              <TaskTable rows={rows} now={now} open={open} selected={chosen} onSelect={select} />
+              <TaskTable rows={rows} now={now} open={open} selected={chosen} onSelect={openRow} />
             )}
             {folded && (
               <p className={page.pad}>
@@ -219,17 +233,28 @@ function Facts({ detail: { run, gantt }, now }: { detail: RunDetail; now: number
   );
 }
 
+interface FailedRow {
+  key: string;
+  state: string;
+  error: string;
+  error_code?: string;
+}
+
+// failedRows returns failed tasks, and tasks that wait for another attempt. If a row of the chart stands for many
+// tasks, it has no errors, so the tasks come from the status, which lists some of them.
+function failedRows({ gantt, status }: RunDetail): FailedRow[] {
+  if (gantt.folded_by === "task") return gantt.rows.filter((row) => ["FAILED", "RETRY_WAIT"].includes(row.state));
+  return [
+    ...status.failed.map((task) => ({ key: task.task_key, state: "FAILED", error: task.error })),
+    ...status.retrying.map((task) => ({ key: task.task_key, state: "RETRY_WAIT", error: task.error })),
+  ];
+}
+
 // Notices shows why the run failed, or what it waits for.
-function Notices({
-  status: { waits, error, next, failed: tasks },
-  rows,
-  onSelect,
-}: {
-  status: RunStatus;
-  rows: GanttRow[];
-  onSelect: (task: string) => void;
-}) {
-  const failed = rows.filter((row) => row.state === "FAILED" || row.state === "RETRY_WAIT");
+function Notices({ detail, onSelect }: { detail: RunDetail; onSelect: (task: string) => void }) {
+  const { waits, error, next, failed: tasks, tasks: counts } = detail.status;
+  const failed = failedRows(detail);
+  const total = (counts.FAILED ?? 0) + (counts.RETRY_WAIT ?? 0);
   const decisions = new Map(tasks.map((task) => [task.task_key, task.quarantine]));
   const most = 4;
   return (
@@ -257,7 +282,7 @@ function Notices({
               <Decision of={decisions.get(row.key)} />
             </Fragment>
           ))}
-          {failed.length > most && <p>and {plural(failed.length - most, "more task")} failed</p>}
+          {total > most && <p>and {plural(total - most, "more task")} failed</p>}
           {next.map((step) => (
             <p key={step.action} className={css.next}>
               <span>{step.reason}</span> <Command text={step.command} />

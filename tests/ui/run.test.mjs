@@ -1,0 +1,74 @@
+// Tests of the page of a run: node --test tests/ui/run.test.mjs
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { cleanUp, goTo, lab, launch, open, problemsOf, sees, serve } from "./harness.mjs";
+
+let browser;
+let page;
+let failed; // the id of a run with failed tasks
+
+before(async () => {
+  browser = await launch();
+  const server = await serve(lab());
+  page = await open(browser, server.login);
+  await page.waitForSelector("main h1");
+  const { runs } = await page.evaluate(async () => (await fetch("/v1/runs?state=FAILED")).json());
+  failed = runs.find((r) => r.assets_total > 3).run_id;
+});
+
+after(async () => {
+  await browser?.close();
+  cleanUp();
+});
+
+const quiet = (on = page) => assert.deepEqual(problemsOf(on), [], "the page reported errors");
+
+// changed makes the page see another Gantt chart of the run until the test has ended.
+const changed = async (t, edit) => {
+  const url = `**/v1/runs/${failed}/gantt*`;
+  await page.route(url, async (route) => {
+    const response = await route.fetch();
+    const gantt = await response.json();
+    await route.fulfill({ response, json: { ...gantt, ...edit(gantt) } });
+  });
+  t.after(() => page.unroute(url));
+};
+
+// byAsset combines the rows of an asset, as the server does for a run with more than 2,000 tasks.
+const byAsset = ({ rows }) => {
+  const combined = new Map();
+  for (const row of rows) {
+    const key = row.key.replace(/\[.*/, "");
+    const of = combined.get(key) ?? { ...row, key, tasks: 0, failed: 0, segments: [], error: "", error_code: "", attempt: 0, max_attempts: 0 };
+    of.tasks += row.tasks;
+    of.failed += row.failed;
+    if (row.state === "FAILED") of.state = "FAILED";
+    of.segments.push(...row.segments);
+    combined.set(key, of);
+  }
+  const merged = [...combined.values()];
+  for (const row of merged) {
+    const [first, last] = [row.segments.map((s) => s.from).sort()[0], row.segments.map((s) => s.to).sort().at(-1)];
+    row.segments = [{ phase: "SUCCEEDED", from: first, to: last, attempt: 0, tasks: 1389 }];
+  }
+  return { folded_by: "asset", rows: merged };
+};
+
+test("a row of many tasks counts once, and its failed tasks are named and opened", async (t) => {
+  await changed(t, byAsset);
+  await goTo(page, `runs/${failed}`);
+  const most = /at most (\d+) assets? at once/;
+  await page.getByText(most).waitFor();
+  const [, n] = most.exec(await page.getByText(most).innerText());
+  assert.ok(Number(n) >= 1 && Number(n) <= 6, `${n} assets at once`);
+  await page.getByRole("button", { name: /^mart\/bad CHECK_FAILED: .*10 of 10 rows failed/ }).click();
+  await page.waitForURL("**task=mart**");
+  await sees(page, "Attempt 1 failed with CHECK_FAILED");
+  await page.getByRole("button", { name: "Close the task" }).click();
+  // The panel of a task whose row the chart does not have, as a link from the page of an asset opens it.
+  await goTo(page, `runs/${failed}?task=${encodeURIComponent("raw/prices[market=us]")}`);
+  await page.getByRole("heading", { name: "raw/prices[market=us]" }).waitFor();
+  await page.getByRole("button", { name: /^raw\/orders 10 tasks/ }).click();
+  await page.waitForURL("**/assets/raw/orders");
+  quiet();
+});

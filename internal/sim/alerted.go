@@ -151,8 +151,7 @@ func (c *client) commandAlerts(ctx context.Context, e *clientEngine) error {
 	return e.MuteAlerts(ctx, []string{ruleOfTasks, ruleOfRest}[c.rng.IntN(2)], until, "because")
 }
 
-// counted contains the fields of a notification that the oracle remembers, to compare them with the notification's
-// next version.
+// counted contains some fields of a notification. The oracle compares them with the next version of the notification.
 type counted struct {
 	channel string
 	count   int64

@@ -94,8 +94,8 @@ func (o *oracle) appended(key string) {
 	f.waiting = append(f.waiting, waiting{entry, f.entries, has((*event.TimerFired)(nil))})
 }
 
-// claimsAhead reports whether an entry contains a time that is far ahead. A client has read this time from a wrong
-// clock; it may have appended the entry later, when its clock was right again.
+// claimsAhead reports whether an entry contains a time that is far in the future. A client has read this time from a
+// wrong clock; it may have appended the entry later, when its clock was right again.
 func (o *oracle) claimsAhead(entry string, data []byte) bool {
 	return slices.ContainsFunc(event.Groups(event.DecodeEntry(data)), func(g event.Group) bool {
 		at, _ := event.Latest(entry, g.Events)
@@ -253,7 +253,7 @@ func lastSeq(s *state.State, entry string) int64 {
 }
 
 // mayBeDead reports whether an entry may be a dead letter. This is so if an operator has skipped the entry, or if an
-// older build refused the entry and it can no longer be read.
+// older build refused the entry and the entry can no longer be read.
 func (o *oracle) mayBeDead(f *followed, row *state.Entry) bool {
 	switch row.Reason {
 	case compactor.ReasonSkipped, event.ReasonClockAhead:

@@ -29,14 +29,14 @@ func (o *oracle) sameAutomation(f *followed, rebuilt *state.State) {
 		case again.Version != row.Version && rebuilt.SchedulesPending() == nil:
 			lost("schedule %s has version %s instead of %s", row.ScheduleID, again.Version, row.Version)
 		case again.CommandID < row.CommandID:
-			lost("schedule %s has forgotten command %s", row.ScheduleID, row.CommandID)
+			lost("schedule %s does not show command %s", row.ScheduleID, row.CommandID)
 		case row.Paused && row.PausedBy != "" && again.CommandID == row.CommandID && !again.Paused:
 			lost("schedule %s ticks, although %s has paused it", row.ScheduleID, row.PausedBy)
 		}
 	}
 	for row := range f.state.Forgotten.All {
 		if again := rebuilt.Forgotten.Get(row.AssetKey); again == nil || again.CommandID < row.CommandID {
-			lost("command %s has not forgotten asset %s", row.CommandID, row.AssetKey)
+			lost("asset %s is not forgotten by command %s", row.AssetKey, row.CommandID)
 		}
 	}
 	for row := range f.state.AlertRules.All {
@@ -45,7 +45,7 @@ func (o *oracle) sameAutomation(f *followed, rebuilt *state.State) {
 		case again == nil:
 			lost("rule %s is missing", row.Rule)
 		case again.CommandID < row.CommandID:
-			lost("rule %s has forgotten command %s", row.Rule, row.CommandID)
+			lost("rule %s does not show command %s", row.Rule, row.CommandID)
 		case again.CommandID == row.CommandID && again.MutedUntil != row.MutedUntil:
 			lost("rule %s is muted until %q instead of %q", row.Rule, again.MutedUntil, row.MutedUntil)
 		}

@@ -66,9 +66,9 @@ func (w *world) writeBatch(output string, e *worker.Execution, content string) e
 	return nil
 }
 
-// batchOutput checks a task with a batch that has succeeded in a new revision. The commit marker must name exactly
-// the partitions of the task. Each partition must show this output or the output of a later run, and never files of
-// another execution.
+// batchOutput checks a task that has materialized a batch, and has succeeded in a new revision. The commit marker must
+// name exactly the partitions of the task. Each partition must show this output or the output of a later run, and never
+// files of another execution.
 func (o *oracle) batchOutput(f *followed, t *state.Task, marker *contract.CommitMarker) {
 	partitions := f.state.BatchOf(t.RunID, t.TaskKey)
 	if len(partitions) != len(marker.Cells) {

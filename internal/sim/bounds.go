@@ -106,8 +106,8 @@ func (o *oracle) minute() {
 	}
 }
 
-// timeBounds checks that only the store's clock advances the time of a domain: folded times and
-// watermarks are at most an hour ahead.
+// timeBounds checks that only the store's clock advances the time of a domain: folded times and watermarks are at most
+// an hour ahead of the world's time.
 func (o *oracle) timeBounds(f *followed) {
 	limit := o.w.now().Add(ids.MaxAhead)
 	m := f.manifest
@@ -140,9 +140,9 @@ func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	}
 }
 
-// follow records up to which append sweeps have had enough time to list the ledger. A domain without a wakeup is
-// listed only by the daily full sweep, even if entries are appended to it. So sweeps have had time to list an append
-// only if a wakeup was due after it, or if the domain has had a wakeup ever since.
+// follow records the last append that sweeps have had enough time to list. A domain without a wakeup is listed only by
+// the daily full sweep, even if entries are appended to it. So sweeps have had time to list an append only if a wakeup
+// was due after it, or if the domain has had a wakeup ever since.
 func (f *followed) follow(now time.Time) {
 	at := f.manifest.Wakeup.At
 	switch {
@@ -216,11 +216,11 @@ func (o *oracle) lateness(f *followed) {
 	}
 }
 
-// dueAt returns the time after which work on a run counts as late: the time at which the work is due or at which a
-// revision first contains the run, whichever is later. The times of a run are measured from its trigger, but between
-// two daily full sweeps, no process lists an idle domain (ADR 049). So if the announcement of the trigger is lost and
-// its client does not wait (ADR 053), work on the run may be due long before the trigger is folded. After the fold,
-// the domain has wakeups, and due work happens within the slack.
+// dueAt returns the time after which work on a run counts as late: the time at which the work is due, or the time of
+// the first revision that contains the run, whichever is later. The times of a run are measured from its trigger, but
+// between two daily full sweeps, no process lists an idle domain (ADR 049). So if the announcement of the trigger is
+// lost and its client does not wait (ADR 053), work on the run may be due long before the trigger is folded. After the
+// fold, the domain has wakeups, and due work happens within the slack.
 func (f *followed) dueAt(runID string, due event.Time) event.Time {
 	return max(due, event.At(f.seenAt[runID]))
 }
@@ -236,8 +236,8 @@ type floorAt struct {
 	floor    string
 }
 
-// stateFiles checks that a domain that publishes also deletes the state files that no revision needs. It checks two
-// kinds of files: files whose names have been below the orphan floor for a long time, and files whose names are so
+// stateFiles checks that a domain deletes the state files that no revision needs, as long as it publishes. It checks
+// two kinds of files: files whose names have been below the orphan floor for a long time, and files whose names are so
 // far ahead of the current time that the floor would not reach them. It skips worlds in which many requests fail: a
 // collection starts over after each failure, and hardly ever finishes there.
 func (o *oracle) stateFiles(f *followed) {
@@ -288,9 +288,9 @@ func (o *oracle) collectedSince(f *followed, then floorAt) bool {
 	return o.w.now().Sub(then.at) >= o.slack() && f.manifest.Revision-then.revision >= enoughPublishes
 }
 
-// needed returns a function that reports whether a state file may have to exist: an existing or a pinned revision
-// names it, or a pinned one did so until recently. A pin that was deleted after the last collection may have kept the
-// file.
+// needed returns a function that reports whether a state file may still be needed: an existing or a pinned revision
+// names the file, or the pin of such a revision was deleted recently. Such a pin may have kept the file in the last
+// collection.
 func (o *oracle) needed(f *followed, b manifest.Boundary) func(key string) bool {
 	for object, err := range o.w.blobs.List(context.Background(), blob.ListOptions{Prefix: manifest.PinPrefix(f.domain)}) {
 		if err == nil {

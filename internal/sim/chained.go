@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// drawChains adds an asset that reads its own earlier days to each project of some worlds. Its tasks in a
-// run form a chain. Worlds whose tasks take an hour have no such asset, because a chain would take a day.
+// drawChains adds an asset to each project of some worlds. The asset reads its own earlier days, so its tasks in a run
+// form a chain. Worlds whose tasks take an hour have no such asset, because a chain would take a day.
 func (c *World) drawChains() {
 	if r := random(c.Seed, "chains", 0); r.IntN(4) == 0 && c.Overtaken == 0 {
 		c.Chained = 2 + r.IntN(5)
@@ -34,7 +34,7 @@ const chainFrom = 1
 
 func chainDay(n int) string { return fmt.Sprintf("1999-12-%02d", chainFrom+n) }
 
-// addChain adds an asset that reads its own earlier days to a project. The asset may also read another asset.
+// addChain adds an asset to a project. The asset reads its own earlier days, and may also read another asset.
 func (l *workload) addChain(p *project, name string) {
 	if l.w.cfg.Chained == 0 {
 		return

@@ -307,8 +307,8 @@ func (o *oracle) garbageCollected(f *followed) {
 	o.onlyShown(f, blobs)
 }
 
-// aged is a store that reports the time of a clock that is ahead as the time at which each object was written. The
-// store in memory would report the time of the bubble in which the world runs.
+// aged is a store in which every object has just been written, according to a clock that is ahead. The store in memory
+// would report the time of the bubble in which the world runs.
 type aged struct {
 	blob.Store
 

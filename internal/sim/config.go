@@ -69,8 +69,8 @@ type World struct {
 	Idle bool
 	// Backfills is the number of backfills that clients create.
 	Backfills int
-	// If Alerts is not 0, the releases of domains have alert rules and deadlines. A channel refuses each of the first
-	// two tries to send a message with a probability of Alerts/10.
+	// If Alerts is not 0, the releases of domains have alert rules and deadlines. With a probability of Alerts/10, a
+	// channel refuses the first try to send a message. The same holds for the second try.
 	Alerts int
 	// If Chained is not 0, each project has an asset that reads its own earlier days, and Chained is the number of days
 	// of this asset.

@@ -222,8 +222,8 @@ type damagedOutput struct {
 	visible bool // the partition shows the output
 }
 
-// damagedOutputs returns all damaged outputs. A verification must report those whose field kept is true. It need not
-// report the others, because their runs are about to leave history.
+// damagedOutputs returns all damaged outputs. A verification must report an output if the field "kept" is true. It need
+// not report the other outputs, because their runs are about to leave history.
 func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
 	var found []damagedOutput
 	for t := range f.state.Tasks.All {
@@ -260,8 +260,8 @@ func visible(s *state.State, t *state.Task) bool {
 const rest = "…"
 
 // mayLeaveOut reports whether a report may lack a damaged output because a list is truncated. A truncated list of
-// problems ends with the line in the constant rest. The list of superseded outputs, which never contains a visible
-// output, is truncated if the report counts more outputs than the list contains.
+// problems ends with the line "…". The list of superseded outputs, which never contains a visible output, is truncated
+// if the report counts more outputs than the list contains.
 func mayLeaveOut(report *repair.Report, visible bool) bool {
 	return slices.Contains(report.Problems, rest) || !visible && report.SupersededOutputs > len(report.Superseded)
 }

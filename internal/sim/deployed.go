@@ -226,9 +226,9 @@ func readFor(batch []string, partition, input string) bool {
 	return input == partition || !slices.Contains(batch, input)
 }
 
-// freshInputs checks that a fresh partition has read the visible output of each input. The parameter declared is the
-// fold sequence number up to which a mark declares the partition fresh: the partition must have read a visible output
-// only if the output is newer than this number.
+// freshInputs checks that a fresh partition has read the visible output of each input. A mark may declare the partition
+// fresh up to a fold sequence number, "declared". The partition need not have read a visible output that is not newer
+// than this number.
 func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) {
 	run := f.state.Runs.Get(row.RunID)
 	if run == nil {

@@ -103,9 +103,8 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 	return ""
 }
 
-// spent uses the recorded attempts of a failed task to check that the task had no attempts left. If it had, spent
-// returns the reason why the task should have been retried, and otherwise "". Servo grants another attempt for each
-// loss, but at most ten.
+// spent uses the recorded attempts of a failed task to check that the task had no attempts left. It returns "", or the
+// reason why the task should have been retried. Servo grants another attempt for each loss, but at most ten.
 func spent(f *followed, t *state.Task, policy plan.Retries) string {
 	const most = 10
 	lost, last := int32(0), &state.Attempt{}
@@ -128,7 +127,7 @@ func spent(f *followed, t *state.Task, policy plan.Retries) string {
 	case t.Attempt-min(lost, most) < policy.MaxAttempts:
 		return fmt.Sprintf("it had attempts left: its policy has %d, and %d were lost to infrastructure", policy.MaxAttempts, lost)
 	case !f.unordered && t.MaxAttempts-t.GrantedAttempts != policy.MaxAttempts:
-		return fmt.Sprintf("%d of %d attempts are granted, but the policy has %d", t.GrantedAttempts, t.MaxAttempts, policy.MaxAttempts)
+		return fmt.Sprintf("it had %d attempts, %d of them granted for losses, but its policy has %d", t.MaxAttempts, t.GrantedAttempts, policy.MaxAttempts)
 	}
 	return ""
 }

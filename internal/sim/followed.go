@@ -49,8 +49,8 @@ type followed struct {
 	// archived.
 	durable, archived map[string]uint32
 	cut               string
-	// ahead contains the entries that are far ahead of the store's clock. The value is true if the whole entry must have
-	// no effect, and false if a part of the entry may have none.
+	// ahead contains the entries that are far ahead of the store's clock. The value is true if the fold must refuse the
+	// whole entry, and false if it may refuse a part of the entry.
 	ahead map[string]bool
 	// settings holds the commands that set or remove limits, by limit.
 	settings map[state.Key2][]setting

@@ -49,7 +49,7 @@ func (i *idle) ended(w *world) bool {
 	case i.from.IsZero() && now.Sub(i.last) >= restFor && !w.oracle.dueBefore(event.At(now.Add(idleFor+time.Minute))):
 		i.from = now
 	case i.from.IsZero():
-		return now.Sub(i.begun) > restTimeout/2 // wait for the rows of ended requests, which are deleted after an hour
+		return now.Sub(i.begun) > restTimeout/2 // give up, but only after the rows of ended requests had time to be deleted, which takes an hour
 	case now.Sub(i.from) >= idleFor:
 		w.fault("idle world")
 		if i.calls > 0 {

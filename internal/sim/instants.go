@@ -84,9 +84,9 @@ func isInstant(s *event.Schedule, at time.Time) bool {
 	return c.matches(at.Add(z.after)) && !c.other(s, z, at, at.Add(z.after-z.before), event.RepeatedFirst)
 }
 
-// other reports whether a schedule ticks at the instant other instead of an instant with the same local time, which
-// is the parameter at. This requires two things: the clocks are set back between the two instants, and the schedule
-// has the given policy for repeated local times.
+// other compares two instants that may have the same local time: "at" and "other". It reports whether a schedule ticks
+// at "other", but not at "at". This requires two things: the clocks are set back between the two instants, and the
+// schedule has the given policy for repeated local times.
 func (c cadence) other(s *event.Schedule, z zoneOf, at, other time.Time, policy string) bool {
 	occurs := z.after < z.before && at.Before(z.at) != other.Before(z.at)
 	chosen := s.Repeated

@@ -153,8 +153,10 @@ func (l *workload) plainAsset(name string, i int) plan.Asset {
 	}
 }
 
-// addPartitioned adds assets with many partitions: days; readers of the same day, of a window of days and of all days;
-// days of several regions; and batches of days.
+// addPartitioned adds assets with many partitions. Two assets have a partition for each day: a source, and a reader of
+// the same day. Another asset, without partitions, reads all days of this reader. At random, addPartitioned adds an
+// asset that reads a window of days, one with a partition for each day and region, and one whose tasks materialize
+// batches of days.
 func (l *workload) addPartitioned(r *rand.Rand, p *project, name string) {
 	add := func(a *plan.Asset) ids.AssetKey {
 		l.partitioned[a.Key.String()] = a.Partitions != nil

@@ -71,8 +71,8 @@ func (f *followed) noteMarks(entry string, data []byte) {
 }
 
 // said returns, for each output, the folded command that applies: the first command that marks the output as missing,
-// or else the command with the greatest id. The result differs reports whether the result may differ from the result
-// for the previous revision.
+// or else the command with the greatest id. It also returns whether the commands may differ from those of the previous
+// revision.
 func (f *followed) said() (said map[state.Key3]markCommand, differs bool) {
 	var folded []markCommand
 	for _, c := range f.markCommands {

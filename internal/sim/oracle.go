@@ -28,7 +28,7 @@ type oracle struct {
 	minutes    int
 	delays     time.Duration                 // how long timers have been delayed so far: see [world.delayedUntil]
 	repaired   int                           // number of rebuilds and verifications
-	plans      map[string]map[string]string  // results of the method reads, by plan
+	plans      map[string]map[string]string  // cached results of oracle.reads, by plan
 	decoded    map[string]*plannedRun        // decoded plans
 	chunks     map[string]*backfill.Document // decoded documents of backfills
 	// collectedAt maps a deleted object to the time at which a collector of outputs deleted it.

@@ -17,8 +17,8 @@ type transitionCount struct{ least, most int64 }
 
 func exactly(n int64) transitionCount { return transitionCount{n, n} }
 
-// causesOfRules contains the alert rules that report a single kind of transition. It maps each of them to the causes
-// that it reports.
+// causesOfRules contains the alert rules that report a single kind of transition. It maps each of these rules to the
+// causes that the rule reports.
 var causesOfRules = map[string][]string{
 	ruleOfTasks: {event.CauseTaskFailed},
 	"runs":      {event.CauseRunFailed},

@@ -185,7 +185,7 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 	if draw.IntN(3) == 0 {
 		s.Start = event.At(from.Add(time.Duration(draw.IntN(4)) * time.Minute))
 	}
-	const least = 12 * time.Minute // in this time, a schedule of most cadences ticks
+	const least = 12 * time.Minute // long enough for a schedule of most cadences to tick
 	s.End = event.At(from.Add(max(l.w.horizon(), least)))
 	if firstAfter(&s, event.At(from)) == 0 {
 		s.Cron, s.Timezone, s.Gap, s.Repeated, s.EverySec = "", "", "", "", cadences[0].every

@@ -3,7 +3,7 @@ package sim
 import "reflect"
 
 // Shrink returns the smallest failing world that it finds, and its result. It removes faults, then machines, requests
-// and tasks. It calls the function more before each world that it runs, and stops when this function returns false.
+// and tasks. Before it runs a world, it calls more(), and stops if the result is false.
 func Shrink(w World, more func() bool, run func(World) *Result) (World, *Result) {
 	found := run(w)
 	if found.Err() == nil {

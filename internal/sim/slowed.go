@@ -112,8 +112,7 @@ func (c World) beatTimeout(drawn int32) int32 {
 	return drawn
 }
 
-// oneLingers returns the number n of assets of which one is slow: in worlds with collectors of outputs, the tasks of
-// one in n assets run for minutes.
+// oneLingers returns a number n: in worlds with collectors of outputs, the tasks of one in n assets run for minutes.
 func (c World) oneLingers() int {
 	if c.Slowed > 0 {
 		return 100

@@ -31,8 +31,9 @@ func (w *world) scheduleWipes() {
 			w.counts["wiped"]++
 			f.broken = true
 			w.damage(f, how)
-			// If all manifests are gone, a compactor with an older state may publish on it before the rebuild. That compactor
-			// has folded the ledger in an order in which some decisions differ, so the operator does not follow its record.
+			// If all manifests are gone, a compactor that still has an older state may publish a revision before the
+			// rebuild. That compactor has folded the ledger in another order, so some of its decisions may differ. The
+			// operator therefore rebuilds without the order that it recorded.
 			w.after(time.Duration(r.Int64N(int64(2*time.Minute))), nil, func() { w.rebuild(f, how == 0) })
 		})
 	}
@@ -124,9 +125,9 @@ func (w *world) repair(f *followed, bare bool) (repair.Result, error) {
 	return result, err
 }
 
-// rebuildFailing rebuilds a domain while reads fail. The parameter after is the number of reads that succeed first.
-// After the rebuild has tried to create a manifest, reads succeed again. If a read has failed, the rebuild must
-// return an error and change nothing.
+// rebuildFailing rebuilds a domain while reads fail. The parameter "after" is the number of reads that succeed first.
+// After the rebuild has tried to create a manifest, reads succeed again. If a read has failed, the rebuild must return
+// an error and change nothing.
 func (w *world) rebuildFailing(f *followed, bare bool, after int) (repair.Result, error) {
 	var reads, failed atomic.Int64
 	var created atomic.Bool

@@ -188,7 +188,7 @@ func (w *world) deadline() time.Time {
 }
 
 // sweepFully requests a sweep of all domains. It repeats the request until the sweep succeeds, and then calls the
-// function then.
+// function "then".
 func (w *world) sweepFully(then func()) {
 	w.push("http://sweeper/v1/sweep?full=true", http.Header{}, nil, func(a answer) {
 		if a.err == nil && a.status == http.StatusOK {

@@ -15,11 +15,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch are always
-// all combinations of some values of each dimension, so one list of values per dimension describes the batch exactly.
-// This holds in two cases. Either the partitions of the batch differ in one dimension only, or the selected
-// partitions themselves are all combinations of their values, and the batch contains all of them, or all between two
-// gaps in time.
+// An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch are always all
+// combinations of some values of each dimension, so one list of values per dimension describes the batch exactly. This
+// holds in two cases. Either the partitions of the batch differ in one dimension only, or the selected partitions
+// themselves are all combinations of their values, and the batch contains all selected partitions, or all of them
+// between two gaps in time.
 
 // CheckBatch returns an error if an asset declares a batch, but must not have one.
 func (a *Asset) CheckBatch() error {
@@ -119,7 +119,7 @@ func isProduct(cells []ids.Partition) bool {
 	return product == len(cells)
 }
 
-// byOthers groups partitions that differ only in the dimension along. Groups are in the order of their first
+// byOthers groups partitions that differ only in the dimension "along". Groups are in the order of their first
 // partitions.
 func byOthers(cells []ids.Partition, along string) (lists [][]int) {
 	at := map[string]int{}
@@ -168,7 +168,7 @@ func (b *builder) batchSize(a *Asset, keys []string, cells []ids.Partition, list
 }
 
 // readsSpan reports whether the query or the command of an asset may read the span of its batch. In a query, it
-// searches for the string literals that name the variables with the start and the end.
+// searches for the names of the variables that contain the start and the end of the span.
 func readsSpan(a *Asset, dimension string) bool {
 	if a.Work.SQL == "" {
 		return true // Servo does not know which variables a command reads
@@ -316,7 +316,7 @@ func (t *Task) EachPartition() []string {
 	return []string{t.PartitionKey}
 }
 
-// outputOf returns the output of one partition of a task. The parameter out is the output of the task, which may have
+// outputOf returns the output of one partition of a task. The parameter "out" is the output of the task, which may have
 // several partitions.
 func outputOf(t *Task, partition string, out Input) Input {
 	if t != nil && len(t.Partitions) > 0 && out.URI != "" {

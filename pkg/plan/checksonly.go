@@ -10,7 +10,7 @@ import (
 )
 
 // A run that only checks has one task for each partition with a visible output. There are no edges between its tasks,
-// because all of them read outputs of earlier runs, also if the same run checks the assets that they read.
+// because all of them read outputs of earlier runs, even if the run also checks the assets that they read.
 
 // OnlyChecks reports whether the tasks of a plan check outputs and materialize nothing.
 func (p *Plan) OnlyChecks() bool {
@@ -73,7 +73,7 @@ func (c *chooser) withOutput(n *node, keys []string) (*node, []string, error) {
 	return &node{asset: &checked}, has, nil
 }
 
-// without returns those keys that the list some does not contain. Both lists are sorted.
+// without returns the keys that are not in the list "some". Both lists are sorted.
 func without(keys, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
 		_, found := slices.BinarySearch(some, key)
@@ -96,8 +96,8 @@ func readByChecks(a *Asset) []ids.AssetKey {
 	return slices.DeleteFunc(slices.Clone(a.Deps), func(dep ids.AssetKey) bool { return !to[dep.String()] })
 }
 
-// dropDeferred removes the deferred assets from the run with warnings: the selections do not determine their
-// partitions.
+// dropDeferred removes the deferred assets from the run, because the selections do not determine their partitions. It
+// adds a warning about each of them.
 func (c *chooser) dropDeferred() {
 	for _, n := range c.deferred {
 		c.warn("skipped %s: it is partitioned by %s, which %s does not select", n.asset.Key, dimensionNames(n.asset.Partitions), c.request.Form.Name(OptionPartitions))

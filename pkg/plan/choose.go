@@ -311,8 +311,8 @@ func (c *chooser) add(n *node, keys []string) error {
 	return nil
 }
 
-// resolveDeferred chooses the partitions of each deferred asset: those that already chosen partitions of other assets
-// read or, if there are none, those that read such chosen partitions.
+// resolveDeferred chooses the partitions of each deferred asset: the partitions that are read by the chosen partitions
+// of other assets. If there are none, it chooses the partitions that read the chosen partitions of other assets.
 func (c *chooser) resolveDeferred() {
 	slices.Reverse(c.deferred) // readers first
 	left := c.deferred[:0]

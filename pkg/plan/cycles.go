@@ -6,8 +6,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Cycles returns one cycle for each strongly connected component: the shortest cycle through the asset of the
-// component whose key is least. In a cycle, each asset depends on the next, and the last depends on the first.
+// Cycles returns one cycle for each strongly connected component: the shortest cycle through the component's asset with
+// the least key. In a cycle, each asset depends on the next, and the last depends on the first.
 func (g *Graph) Cycles() [][]ids.AssetKey {
 	var cycles [][]ids.AssetKey
 	for _, knot := range g.knots() {

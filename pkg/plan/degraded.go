@@ -15,9 +15,9 @@ const CodeUpstreamDegraded = "UPSTREAM_DEGRADED"
 
 // leaveOut removes partitions from the run. First, it removes partitions that would read a degraded output of an
 // earlier run, if their assets set require_quality. Then it also removes the partitions that read a removed partition
-// or a selected asset with problems, as if that were a failed task. It keeps such a reader in two cases: the run only
-// checks, or the trigger rule of the reader is all_done. leaveOut ignores the outputs of this run: whether they are
-// degraded is known only after their checks.
+// or a selected asset with problems, as a run skips the tasks after a failed task. It keeps such a reader in two cases:
+// the run only checks, or the trigger rule of the reader is all_done. leaveOut ignores the outputs of this run: whether
+// they are degraded is known only after their checks.
 func (b *builder) leaveOut() error {
 	var reports []string
 	left := b.order[:0]
@@ -102,9 +102,9 @@ func (b *builder) omitPartition(asset ids.AssetKey, key string) {
 	b.omitted[asset][key] = true
 }
 
-// reasonToOmit returns the reason why the run leaves out a partition, or "" if the run contains it. The parameter
-// degraded lists dependencies whose outputs the partition must not read if they are degraded. The parameter omitted
-// lists dependencies of which the run leaves out partitions.
+// reasonToOmit returns the reason why the run leaves out a partition, or "" if the run contains it. The list "degraded"
+// contains dependencies whose outputs the partition must not read if they are degraded. The list "omitted" contains
+// dependencies of which the run leaves out partitions.
 func (b *builder) reasonToOmit(n *node, key string, degraded, omitted []ids.AssetKey) (string, error) {
 	for _, dep := range degraded {
 		if input, err := b.degradedInput(n, dep, key); input != "" || err != nil {

@@ -114,8 +114,8 @@ type topology struct {
 	rank []int // for each asset of the graph, its position in keys
 }
 
-// Topological returns all asset keys, each after its dependencies. At each position, the least key is chosen of those
-// whose dependencies already precede it. The error names the cycles. The caller must not change the slice.
+// Topological returns all asset keys, each after its dependencies. Among the keys whose dependencies are already
+// listed, the least key comes next. The error names the cycles. The caller must not change the slice.
 func (g *Graph) Topological() ([]ids.AssetKey, error) {
 	t, err := g.topological()
 	if err != nil {
@@ -204,7 +204,7 @@ func (g *Graph) keys(assets []int) []ids.AssetKey {
 }
 
 // closure returns the positions, in ascending order, of the known keys and of all assets that can be reached from them.
-// The parameter next contains the edges of each asset.
+// The parameter "next" contains the edges of each asset.
 func (g *Graph) closure(next [][]int, keys []ids.AssetKey) []int {
 	seen := make([]bool, len(g.assets))
 	var todo []int

@@ -180,7 +180,7 @@ func (b *builder) addTasks(n *node) {
 // edge is a dependency of an asset.
 type edge struct {
 	dep ids.AssetKey
-	// If images is nil, every task of the asset reads what the field all describes.
+	// If images is nil, every task of the asset reads what the field "all" describes.
 	all    reads
 	images *space.Reader
 }

@@ -35,7 +35,7 @@ func (a *Asset) CheckItself() error {
 	return nil
 }
 
-// backward returns an error if a partition would read other periods of its own asset than earlier ones.
+// backward returns an error if a partition would read a period of its own asset that is not an earlier one.
 func (a *Asset) backward() error {
 	read := a.dep(a.Key)
 	if read.Map.Op == "" && len(read.Map.Dimensions) == 0 {

@@ -12,8 +12,8 @@ import (
 // → B → C are selected. C then reads the existing output of B, but still waits until every task of A has ended.
 //
 // Order nodes enforce this order. An order node is a group node with the trigger rule all_done: it succeeds as soon as
-// its upstream tasks have ended, whatever their outcome. Each asset in a gap has one order node. So has each asset of
-// the run that has several tasks and is a dependency of an asset in a gap. Without these nodes, each task after a gap
+// its upstream tasks have ended, whatever their outcome. Each asset in a gap has one order node. An asset of the run
+// has one, too, if it has several tasks and an asset in a gap depends on it. Without these nodes, each task after a gap
 // would need an edge from each task before it. With them, the number of edges is proportional to the number of tasks
 // plus the number of dependencies between assets.
 

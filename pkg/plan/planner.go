@@ -53,9 +53,9 @@ type Request struct {
 	// Upstream adds everything that the selected assets depend on, directly or indirectly.
 	Upstream bool
 	// Partitions selects partitions of the partitioned assets. An asset in Select must have every selected dimension
-	// and value; for other assets, selections that do not fit are ignored. An asset that is not in Select, and whose
-	// time no selection restricts, gets the partitions that selected partitions of other assets read or, if there are
-	// none, the partitions that read such selected partitions.
+	// and value; for other assets, selections that do not fit are ignored. If an asset is not in Select, and no
+	// selection restricts its time, it gets the partitions that are read by the selected partitions of other assets. If
+	// there are none, it gets the partitions that read the selected partitions of other assets.
 	Partitions []Selection
 	// If Only is set, it replaces Partitions: it maps each selected asset to the partitions to materialize, sorted.
 	Only map[ids.AssetKey][]string
@@ -170,7 +170,7 @@ type Choice struct {
 }
 
 // Choose returns the partitions that a request selects, without planning tasks. It returns an error if their number
-// exceeds the limit most.
+// exceeds the limit "most".
 func Choose(r Request, most int) (*Choice, error) {
 	b, err := newBuilder(r, most)
 	if err != nil {

@@ -169,7 +169,7 @@ func TestOutputNoneIsWaitedForAndNotRead(t *testing.T) {
 	require.ErrorContains(t, err, "analytics/monthly needs clean/daily, which has never been materialized")
 
 	p.Assets["raw/weather"] = plan.Work{SQL: "SELECT 1", Output: plan.OutputNone}
-	require.ErrorContains(t, p.Validate(), `asset raw/weather has the output "none"; only a command may have an output, and it must be none`)
+	require.ErrorContains(t, p.Validate(), `asset raw/weather has the setting output: "none"; the only valid setting is none, and only for a command`)
 }
 
 func TestOtherTriggerRulesWaitForEveryPartition(t *testing.T) {

@@ -66,7 +66,8 @@ type retry struct {
 	plan    *Plan
 	errs    []error
 	// dropped are the tasks that the retry cannot repeat. They would read a degraded output that they must not read, or
-	// they depend on a dropped task, directly or through a group node. Such a group node is dropped, too.
+	// they depend on a dropped task, directly or through a group node. A group node that depends on a dropped task is
+	// dropped, too.
 	dropped map[string]bool
 }
 

@@ -158,7 +158,7 @@ func (v *validator) work(key string, w Work) {
 		v.fail("asset %s has the input format %q; it must be parquet or csv", key, w.InputFormat)
 	}
 	if w.Output != "" && (w.Output != OutputNone || w.SQL != "") {
-		v.fail("asset %s has the output %q; only a command may have an output, and it must be none", key, w.Output)
+		v.fail("asset %s has the setting output: %q; the only valid setting is none, and only for a command", key, w.Output)
 	}
 	if t := w.Text; t != nil && (w.SQL != "" || w.Output != "" || !slices.Contains(TextFormats, t.Format) && t.Format != TextNone || len([]rune(t.Delimiter)) > 1) {
 		v.fail("asset %s has text files of the format %.200q with the delimiter %.200q: only a command without an output setting may have text files, the format must be one of %s or none, and the delimiter at most one character", key, t.Format, t.Delimiter, strings.Join(TextFormats, ", "))

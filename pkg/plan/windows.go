@@ -10,9 +10,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// The windows of the first partitions of an asset may begin before the declared start of an upstream asset, and those
-// of the last ones may end after its end. If the start or the end moves, only these partitions read other periods
-// than before. So only the fingerprints of these partitions cover the start or the end of the upstream asset.
+// The windows of an asset's first partitions may begin before the declared start of an upstream asset, and the windows
+// of its last partitions may end after the declared end. If the start or the end moves, only these partitions read
+// other periods than before. So only the fingerprints of these partitions cover the start or the end of the upstream
+// asset.
 
 // Windows are the dependencies that an asset reads through windows. The fingerprint of the asset itself does not
 // cover their declared ranges.
@@ -69,8 +70,8 @@ func (w Windows) Clip(partitions ...string) (Clip, error) {
 	return clip, nil
 }
 
-// Code returns the fingerprint that a task records. The parameter code is the fingerprint of its asset, and clip says
-// at which ends windows of its partitions are cut off.
+// Code returns the fingerprint that a task records. The parameter "code" is the fingerprint of the task's asset, and
+// "clip" says at which ends windows of the task's partitions are cut off.
 func (w Windows) Code(code string, clip Clip) string {
 	if code == "" || clip == 0 {
 		return code
@@ -90,8 +91,8 @@ func (w Windows) Code(code string, clip Clip) string {
 }
 
 // Codes returns, for each value of [Clip], the fingerprints that the task of a partition with this clip may have
-// recorded. The parameter code is the fingerprint of the asset. There may be several, because a task with a batch
-// records a fingerprint that depends on the clips of all its partitions.
+// recorded. The parameter "code" is the fingerprint of the asset. There may be several fingerprints for one clip,
+// because a task with a batch records a fingerprint that depends on the clips of all its partitions.
 func (w Windows) Codes(code string) [][]string {
 	if len(w) == 0 {
 		return [][]string{{code}} // Clip returns 0 for all partitions

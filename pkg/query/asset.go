@@ -113,9 +113,9 @@ const visibleOutputs = `SELECT asset_key, output_uri, partition_key FROM partiti
 	AND NOT EXISTS (FROM forgotten_assets AS f WHERE f.asset_key = p.asset_key AND (p.version_seq < f.row_seq OR p.run_id < f.runs_below))`
 
 // onlyMentioned returns a query for the visible outputs of the assets that the SQL mentions, because reading the commit
-// markers of all outputs may take long. The parameter lower is the SQL in lower case. If the SQL lists views, the query
-// also returns the newest outputs of the other assets. Otherwise, onlyMentioned adds the other assets to db.assets
-// without their files.
+// markers of all outputs may take long. The parameter "lower" is the SQL in lower case. If the SQL lists views, the
+// query also returns the newest outputs of the other assets. Otherwise, onlyMentioned adds the other assets to
+// db.assets without their files.
 func (db *DB) onlyMentioned(ctx context.Context, lower string, lists bool) (outputs string, err error) {
 	rows, err := db.runOne(ctx, "SELECT DISTINCT asset_key FROM ("+visibleOutputs+") ORDER BY ALL", nil)
 	if err != nil {

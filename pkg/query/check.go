@@ -13,7 +13,7 @@ import (
 )
 
 // checkTables verifies the files of the tables that the SQL may refer to: their sizes and checksums must be those in
-// the manifest. The parameter lower is the SQL in lower case. If it is empty, checkTables verifies the files of all
+// the manifest. The parameter "lower" is the SQL in lower case. If it is empty, checkTables verifies the files of all
 // tables. For a file that was verified before and has not changed, it makes only one stat call.
 func (db *DB) checkTables(ctx context.Context, lower string) error {
 	for _, name := range slices.Sorted(maps.Keys(db.tables)) {

@@ -189,7 +189,7 @@ func newExactVector(vector mapping.Vector) *exactVector {
 	return v
 }
 
-// decode returns the exact value of the vector in a row. The parameter value is the driver's conversion of this value.
+// decode returns the exact value of the vector in a row. The driver has converted this value to "value".
 func (v *exactVector) decode(row uint64, value any) any {
 	if v == nil || value == nil { // an unchanged value, SQL's NULL, or JSON's null
 		return value

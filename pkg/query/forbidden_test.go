@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/sqltext"
 )
 
-// In every text that DuckDB executes, it must call query() if and only if FindForbidden finds the call.
+// If DuckDB executes a text, it must call query() if and only if FindForbidden finds the call in the text.
 func TestFindForbiddenReadsLiteralsAsDuckDB(t *testing.T) {
 	db, err := sql.Open("duckdb", "")
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ var listing = regexp.MustCompile(`(?i)information_schema|duckdb_(tables|views|co
 func listsViews(sql string) bool { return listing.MatchString(sql) }
 
 // listAssets marks the assets that the SQL does not mention. The session knows only some of their files. The parameter
-// lower is the SQL in lower case.
+// "lower" is the SQL in lower case.
 func (db *DB) listAssets(lower string) {
 	for _, a := range db.assets {
 		a.listed = !a.mentioned(lower)

@@ -33,8 +33,7 @@ type sizes struct {
 	rows   []int64      // the sizes of the rows of the current chunk that have not been returned
 }
 
-// newSizes returns the sizes of the rows of a result. A size above the parameter most is not exact, because measuring
-// stops there.
+// newSizes returns the sizes of the rows of a result. A size above "most" is not exact, because measuring stops there.
 func newSizes(rows driver.Rows, most int64) (*sizes, error) {
 	result, err := resultOf(rows)
 	if err != nil {

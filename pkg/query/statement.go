@@ -44,8 +44,8 @@ func changes(kind duckdb.StmtType) bool {
 // Statements splits SQL into statements, to be run one by one.
 func Statements(sql string) []string { return split(sql) }
 
-// permitText rejects SQL that permit cannot recognize by the kind of the statement: a SELECT can call functions that
-// end the process or write files.
+// permitText rejects SQL that the function permit does not reject, because permit only knows the kind of the statement:
+// a SELECT can call functions that end the process or write files.
 func permitText(sql string) error {
 	if found := sqltext.FindForbidden(sql); found != nil {
 		return fmt.Errorf("%s: %s", found.Message, found.Action)

@@ -22,12 +22,12 @@ type Input struct {
 	Problems map[string]bool
 }
 
-// Compile returns the release of a project. The parameter previous is the deployed release, or nil. An asset whose
+// Compile returns the release of a project. The parameter "previous" is the deployed release, or nil. An asset whose
 // text, dependencies and settings are unchanged keeps its deployed fingerprint, even if another version of the parser
 // computed it. An asset whose file is broken keeps its deployed definition, and so does an asset that a file with
 // problems no longer declares. Assets in files with problems keep their deployed deadlines, freshness and SLAs. If any
-// file has problems, alert rules also keep their deployed assets. The parameter trees maps assets to the syntax trees
-// of their deployed queries, parsed with in.Parser: see [Reparse].
+// file has problems, alert rules also keep their deployed assets. The parameter "trees" contains the syntax trees of
+// the assets' deployed queries, parsed with in.Parser: see [Reparse].
 func Compile(in Input, previous *Compiled, trees map[ids.AssetKey]*plan.Tree) (*Compiled, error) {
 	m := newMerge(&in, previous)
 	m.define(trees)
@@ -59,8 +59,8 @@ func Compile(in Input, previous *Compiled, trees map[ids.AssetKey]*plan.Tree) (*
 	return compiled, nil
 }
 
-// unchanged reports whether the code of the asset a equals the code of its deployed version, which is the parameter
-// before. The parameter tree is the syntax tree of the deployed query, if it was parsed again.
+// unchanged reports whether an asset has the same code as its deployed version, "before". The parameter "tree" is the
+// syntax tree of the deployed query, if the query was parsed again.
 func unchanged(a, before *plan.Asset, assets, earlier []plan.Asset, tree *plan.Tree) bool {
 	if a.Code == before.Code {
 		return true

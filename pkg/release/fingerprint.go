@@ -212,7 +212,8 @@ func textOf(a *plan.Asset) text {
 	return t
 }
 
-// CodeOf returns the code fingerprint of an asset. The function upstream returns the assets that it depends on.
+// CodeOf returns the code fingerprint of an asset. It finds the dependencies of the asset by their keys, with the
+// function "upstream".
 func CodeOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) string {
 	return fingerprint([]any{surroundingsOf(a, upstream), textOf(a)})
 }
@@ -227,8 +228,8 @@ func SetCodes(assets []plan.Asset) {
 	}
 }
 
-// policyOf returns the policy fingerprint: all fields of an asset that affect neither the bytes of
-// its outputs nor whether the outputs are accepted.
+// policyOf returns the policy fingerprint. It covers all fields of an asset that affect neither the bytes of its
+// outputs nor whether the outputs are accepted.
 func policyOf(a *plan.Asset) string {
 	rest := *a
 	rest.Key, rest.Deps, rest.Work, rest.Text, rest.Code, rest.Query = ids.AssetKey{}, nil, plan.Work{

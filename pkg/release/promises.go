@@ -18,7 +18,7 @@ type AlertChange struct {
 }
 
 // DiffAlerts compares the alert settings of two releases: alert rules, channels, deadlines, freshness and SLAs. The
-// parameter before may be nil.
+// parameter "before" may be nil.
 func DiffAlerts(before, after *Settings) (changes []AlertChange) {
 	if before == nil {
 		before = &Settings{}

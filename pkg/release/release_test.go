@@ -17,8 +17,8 @@ import (
 
 func key(name string) ids.AssetKey { return ids.AssetKey{Namespace: "a", Name: name} }
 
-// tree returns the syntax tree of a query. The parameter rest identifies all of the query except its columns. A
-// column has the form "name=expression".
+// tree returns the syntax tree of a query. The parameter "rest" identifies the query without its columns. A column has
+// the form "name=expression".
 func tree(rest string, columns ...string) *plan.Tree {
 	t := &plan.Tree{Rest: rest, Hash: rest, Extensible: true}
 	for _, c := range columns {

@@ -131,7 +131,7 @@ func (s *Stack) collectAll(ctx context.Context) error {
 	if s.opts.Keep == nil {
 		return nil
 	}
-	const least = time.Minute // a short process runs one pass, when it closes
+	const least = time.Minute // a process that ends earlier runs one pass, when it closes
 	for {
 		select {
 		case <-ctx.Done():

@@ -2,9 +2,9 @@
 // queue, the compactor, the dispatcher and a worker. They communicate over the same HTTP routes as in a cloud. This
 // package is not a stable API.
 //
-// One process at a time owns a state folder. Its lock ends with the process. Any other process
-// attaches to the owner: it appends to the ledger itself, and the owner folds. When the owner
-// ends, another process can take over, because all state is in the folder.
+// One process at a time owns a state folder. It holds a lock on the folder until it ends. Any other process attaches to
+// the owner: it appends to the ledger itself, and the owner folds. When the owner ends, another process can take over,
+// because all state is in the folder.
 package embedded
 
 import (

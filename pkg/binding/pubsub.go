@@ -20,8 +20,8 @@ const maxOutstanding = 256
 // timeout is set.
 const shutdownTimeout = 4 * time.Second
 
-// Pull pulls messages of a Pub/Sub subscription until ctx ends, and calls the function take with
-// each. It acknowledges a message if take returns nil; otherwise Pub/Sub redelivers it.
+// Pull pulls messages of a Pub/Sub subscription until ctx ends, and calls the function "take" with each message. It
+// acknowledges a message if take returns nil; otherwise Pub/Sub redelivers it.
 func Pull(ctx context.Context, subscription string, take func(context.Context, service.Message) error) (err error) {
 	project := strings.Split(subscription, "/")[1] // projects/PROJECT/subscriptions/SUBSCRIPTION
 	client, err := pubsub.NewClient(ctx, project)
@@ -51,8 +51,8 @@ func Pull(ctx context.Context, subscription string, take func(context.Context, s
 	return nil
 }
 
-// awaitEnd returns the error that the channel ended delivers. After ctx is done, it waits at most shutdownTimeout,
-// and then returns nil.
+// awaitEnd returns the error that it receives from the channel "ended". After ctx is done, it waits at most
+// shutdownTimeout, and then returns nil.
 func awaitEnd(ctx context.Context, ended <-chan error) error {
 	select {
 	case err := <-ended:

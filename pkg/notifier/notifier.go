@@ -85,8 +85,8 @@ const (
 	// turn is how long a pass sends to one channel. The pass ends when all channels have had their turns, and messages
 	// that were decided meanwhile wait for the next pass.
 	turn = 10 * time.Second
-	// After a failed pass, the notifier waits for the first of these times. With each further failed pass, the wait
-	// doubles, until it reaches the second one.
+	// After a failed pass, the notifier waits for minWait. The wait doubles with each further failed pass, up to
+	// maxWait.
 	minWait = time.Second
 	maxWait = 30 * time.Second
 )

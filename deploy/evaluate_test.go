@@ -88,8 +88,8 @@ var functions = map[string]function.Function{
 	}),
 }
 
-// eval returns the value of an expression. The parameter each maps the names of the iterators that the expression may
-// use to their values.
+// eval returns the value of an expression. The expression may use the iterators in "each", a map of their values by
+// name.
 func (p *installation) eval(e hclsyntax.Expression, each map[string]cty.Value) cty.Value {
 	p.t.Helper()
 	tree := map[string]any{}

@@ -202,8 +202,8 @@ func TestCallbackURLsHaveNoSignature(t *testing.T) {
 	require.NotContains(t, url, "sig=")
 }
 
-// The states of domains take half of an instance's memory. Otherwise, a small instance would run out of memory, and a
-// larger one would not help.
+// The cache of domain states gets half of an instance's memory. If its size were constant, a small instance would run
+// out of memory, and a larger instance could not cache more.
 func TestCachesFollowTheMemoryOfInstances(t *testing.T) {
 	p := installed(t, map[string]string{"services": `{ compactor = { memory = "512Mi" }, dispatcher = { memory = "4Gi" } }`})
 	require.Empty(t, p.refused)

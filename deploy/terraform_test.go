@@ -219,7 +219,7 @@ func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 		},
 		"archive":    {folder(archive.Key(d, ulid))},
 		"sweeper":    {folder(wakeup.Wakeup{Domain: d}.Key())},
-		"dispatcher": {folder(ledger.Key(d, ulid)), folder(plan.Ref(d, "x"))}, // its automators plan the runs of schedules and backfills
+		"dispatcher": {folder(ledger.Key(d, ulid)), folder(plan.Ref(d, "x"))}, // the dispatcher's automators plan the runs of schedules and backfills
 		"worker":     {folder(contract.AssetsPrefix(d)), folder(contract.LogKey(d, ulid, "a/b", 1, ulid))},
 	}
 	allowed := m.value(m.locals["writes"]).AsValueMap()

@@ -242,7 +242,7 @@ func shrunk(path string, released, current schema) string {
 	return ""
 }
 
-// grows reports whether the new list (is) begins with all values of the old list (was).
+// grows reports whether "is", the new list, begins with all values of "was", the old list.
 func grows(was, is any) bool {
 	old, wasList := was.([]any)
 	now, isList := is.([]any)

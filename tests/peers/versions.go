@@ -15,7 +15,7 @@ import (
 type version func(ctx context.Context, tools string) string
 
 // ofModule returns a function that returns two versions, separated by a comma: the version of a Go module of this
-// program, and the version that the function beside returns.
+// program, and the result of the function "beside".
 func ofModule(path string, beside version) version {
 	return func(ctx context.Context, tools string) string {
 		found := "unknown"
@@ -31,7 +31,7 @@ func ofModule(path string, beside version) version {
 }
 
 // ofPackage returns a function that returns two versions, separated by a comma: the version of a Node.js package, and
-// the version that the function beside returns.
+// the result of the function "beside".
 func ofPackage(folder, name string, beside version) version {
 	return func(ctx context.Context, tools string) string {
 		return packageVersion(folder, name, "")(ctx, tools) + ", " + beside(ctx, tools)

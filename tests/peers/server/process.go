@@ -105,7 +105,7 @@ func (p *process) said() string {
 	return strings.Join(lines[max(0, len(lines)-3):], " / ")
 }
 
-// accepts returns a check that a server accepts connections on an address.
+// accepts returns a function that checks whether a server accepts connections on an address.
 func accepts(address string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var dialer net.Dialer

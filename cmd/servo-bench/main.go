@@ -288,7 +288,7 @@ func (s *settings) config() (cfg bench.Config, err error) {
 	return cfg, nil
 }
 
-// note prints a message for the user that is not data.
+// note prints a message to standard error, because it is not a result.
 func note(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 func counted(samples int) string {

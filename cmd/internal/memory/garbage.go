@@ -7,9 +7,9 @@ import (
 	"runtime/metrics"
 )
 
-// GOGC is 300 while the live heap is so small that this allows at most 256 MiB of garbage: with the default of 100,
-// garbage collection took a fifth of the CPU time. As the live heap grows, GOGC falls to 50, because a run of 100,000
-// tasks would need gigabytes with 300.
+// While the live heap is small, GOGC is 300: with the default of 100, garbage collection took a fifth of the CPU time.
+// GOGC falls as the live heap grows, so that there are at most 256 MiB of garbage, but not below 50. With a constant
+// 300, a run of 100,000 tasks would need gigabytes.
 const (
 	mostPercent  = 300
 	leastPercent = 50
@@ -37,7 +37,7 @@ func TuneGarbage() {
 // collected is an unreachable object. Its finalizer runs after each collection; the runtime has no other way to run
 // code at that time.
 //
-// The struct must contain a pointer. The runtime packs smaller objects without pointers into shared blocks, and runs the
+// The struct must contain a pointer. The runtime packs small objects without pointers into shared blocks, and runs the
 // finalizer of such an object only if the whole block is unreachable.
 type collected struct {
 	percent int

@@ -16,7 +16,8 @@ const share = 90
 // limits are the files that contain the memory limit of a container: with cgroups version 2, and with version 1.
 var limits = []string{"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"}
 
-// unlimited is the minimum value that means no limit: cgroups version 1 report such a value for no limit.
+// unlimited is the smallest number that is read as "no limit". Without a limit, cgroups version 1 report a larger
+// number.
 const unlimited = 1 << 60
 
 // Limit sets the soft memory limit of this process to 90 % of its container's memory. GOMEMLIMIT overrides it. If the

@@ -34,7 +34,7 @@ type APIConfig struct {
 	Size    corpus.Size
 	Seed    uint64
 	Samples int // number of calls of each kind
-	// Only selects the kinds of calls to measure: those whose names it matches. Nil: all kinds.
+	// The expression Only selects the kinds of calls to measure, by name. Nil: all kinds.
 	Only   *regexp.Regexp
 	Clock  clock.Clock
 	Logger *slog.Logger
@@ -159,7 +159,7 @@ type kind struct {
 	// path returns the path of the next call. The parameter answer is the answer to the previous call, or nil for the
 	// first call.
 	path func(answer map[string]any) string
-	// skip is the number of calls after the first one whose times are not counted.
+	// skip is the number of calls that follow the first call and are not measured.
 	skip int
 	// before is called before each call, outside of the measured time; nil: nothing is called.
 	before func(context.Context) error
@@ -251,8 +251,8 @@ func fixedPath(path string) func(map[string]any) string {
 	return func(map[string]any) string { return path }
 }
 
-// fewObjects is the number of runs or assets that calls ask for again and again. After the number of calls in asked,
-// each of them has very probably been asked for.
+// fewObjects is the number of runs or assets that calls request repeatedly. The constant asked is a number of calls
+// after which each of these objects has very probably been requested.
 const fewObjects, asked = 20, 200
 
 // deepPage is the number of a page that is far from the first one. Reading this page must take no longer than reading

@@ -18,7 +18,8 @@ type Idle struct {
 	// Runs is the number of finished runs in its store.
 	Runs    int     `json:"runs"`
 	Seconds float64 `json:"seconds"`
-	// PSS and RSS are its proportional and resident memory at the end, in bytes; 0: unknown.
+	// PSS and RSS are the proportional and the resident set size of the process at the end of the measurement, in bytes;
+	// 0: unknown.
 	PSS int64 `json:"pss_bytes,omitempty"`
 	RSS int64 `json:"rss_bytes,omitempty"`
 	// Heap is how much the schedules of W9 enlarge the live heap, in bytes.

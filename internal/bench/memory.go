@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// PeakRSS returns the peak resident memory of a process in bytes, or 0 if it is unknown. The process is a pid or
-// "self".
+// PeakRSS returns the peak resident memory of a process in bytes, or 0 if it is unknown. The parameter process is a pid
+// or "self".
 func PeakRSS(process string) int64 { return kibibytes(process, "status", "VmHWM:") }
 
 // residentMemory returns the value of a line of /proc/PID/smaps_rollup, in bytes.
@@ -22,8 +22,8 @@ func resetPeakRSS() {
 	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // on failure, the peak is not reset
 }
 
-// kibibytes finds the line that begins with name in a file of /proc/PID. It returns the line's value, which the file
-// states in KiB, in bytes.
+// kibibytes finds the line that begins with name in a file of /proc/PID. The value of this line is in KiB; kibibytes
+// returns it in bytes.
 func kibibytes(process, file, name string) int64 {
 	text, err := os.ReadFile(filepath.Join("/proc", process, file))
 	if err != nil {

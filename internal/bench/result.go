@@ -63,7 +63,7 @@ type Operations struct {
 
 	Queue    float64 `json:"queue,omitempty"`
 	Messages float64 `json:"messages,omitempty"`
-	// ClassAByKind and ClassBByKind count by kind of object.
+	// ClassAByKind and ClassBByKind count the operations of each class by kind of object.
 	ClassAByKind map[string]float64 `json:"class_a_by_kind"`
 	ClassBByKind map[string]float64 `json:"class_b_by_kind"`
 }

@@ -68,7 +68,7 @@ func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err 
 	h := domain.Open(domain.Handle{Domain: Domain(), Store: store, Clock: then, Logger: cfg.Logger})
 	s := &seeder{cfg: cfg, clock: then, store: store, ids: h.IDs, plans: map[int]*seededPlan{}}
 	s.appender = h.Appender(ledger.Config{
-		Linger: time.Hour, // never ends: the method fold flushes the appender
+		Linger: time.Hour, // so long that the linger never ends: the method fold flushes the appender
 		OnStored: func(e ledger.Entry) {
 			s.waiting = append(s.waiting, compactor.Entry{ID: e.Name, Data: e.Data, Stored: e.Object.Updated})
 		},

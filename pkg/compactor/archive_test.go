@@ -197,8 +197,8 @@ func TestRefusedEntryIsFoldedFromTheArchive(t *testing.T) {
 	w.verify()
 }
 
-// Archiving uses the cutoff of the oldest existing revision, because a process that still uses this revision lists
-// the entries above its cutoff.
+// Archiving uses the cutoff of the oldest existing revision, because a process that still uses this revision lists the
+// entries above the cutoff of this revision.
 func TestArchivingKeepsEntriesOfLiveRevisions(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse
@@ -257,8 +257,8 @@ func TestArchivingIsLimitedPerProcess(t *testing.T) {
 	require.Empty(t, w.archiving)
 }
 
-// In an earlier build, a damaged archive file ended every verification and every rebuild, even if the rebuild was asked
-// to continue without lost events.
+// In an earlier build, a damaged archive file ended every verification and every rebuild, even a rebuild that was
+// allowed to leave out lost events.
 func TestRebuildForgetsDamagedArchiveFile(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse

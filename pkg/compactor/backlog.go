@@ -63,9 +63,8 @@ func (c *Compactor) Backlog() Backlog {
 // backlog contains the entries that the goroutine of Run folds. Other goroutines may read it.
 type backlog struct {
 	mu sync.Mutex
-	// taken are the entries of the batch that is being folded. listed are further entries that a listing has found.
-	// gaps are the entries that cannot be folded. A revision that was published since may already record some of these
-	// entries.
+	// taken are the entries of the batch that is being folded. listed are further entries that a listing has found. gaps
+	// are the entries that cannot be folded. A newer revision may already record some of these entries.
 	taken        []Entry
 	listed, gaps []string
 	listings     listings

@@ -21,7 +21,7 @@ type publication struct {
 	groups  []fold.Group
 	barrier bool
 	// proven waits until handed-over entries have been compared with the stored ones, and returns an error that wraps
-	// errUnproven if they may differ. It may be nil.
+	// errUnproven if they may differ. If proven is nil, there is nothing to compare.
 	proven func() error
 	// caughtUp is the time of a listing of the ledger, if this publication folds the last entries that the listing has
 	// found; otherwise 0.
@@ -117,7 +117,7 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 	return n, nil
 }
 
-// closed returns the runs in a group that are only in history.
+// closed returns those runs of a group whose rows are only in history.
 //
 // If history is damaged, the fold continues. A trigger of a run that may be in history does not create the run again.
 // Other events that name such a run wait as if the run were unknown.

@@ -82,7 +82,7 @@ func (c *Compactor) read(ctx context.Context, e Entry, archived *archive.Reader)
 // groups. No line of an entry can have this id.
 const WholeEntry = "entry"
 
-// Refused returns the only group of an entry none of whose groups are folded. The group becomes one dead letter with a
+// Refused returns the only group of an entry that is refused as a whole. This group becomes one dead letter with a
 // reason and a detail. The bytes of the entry may not show why it was refused, so a replay takes reason, detail and
 // size from the row that records the entry.
 func Refused(entry, reason, detail string, size int64) fold.Group {

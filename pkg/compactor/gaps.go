@@ -46,7 +46,7 @@ type gaps struct {
 	open     map[string]error
 	reported map[string]bool
 
-	// A step that leaves gaps puts a token into the channel left, which holds at most one. unread is the number of gaps.
+	// The channel left holds at most one token, which a step sends if it leaves gaps. unread is the number of gaps.
 	left   chan struct{}
 	unread atomic.Int64
 }
@@ -58,8 +58,9 @@ func newGaps() *gaps {
 // names returns the open gaps in ascending order.
 func (g *gaps) names() []string { return slices.Sorted(maps.Keys(g.open)) }
 
-// below returns the id up to which everything is folded after a listing that was complete up to the id complete, and
-// that found gaps. This id is complete or, if a gap is at or below complete, an id below all gaps.
+// below returns the id up to which everything is folded after a listing. The parameter complete is the id up to which
+// the listing is complete, and found contains the gaps that it found. If a gap is at or below complete, the result is
+// an id below all gaps. Otherwise it is complete.
 func below(found map[string]error, complete string) string {
 	for entry := range found {
 		if complete >= entry {

@@ -100,7 +100,7 @@ func TestHandedOverBytesAreFoldedOnlyAsStored(t *testing.T) {
 	w.step(c, entry)
 	require.EqualValues(t, 1, heads.Load(), "one HEAD for each entry, and no read")
 
-	// The stored entry says that task a failed; a handed-over success is not folded.
+	// The stored entry says that the task failed; a handed-over success is not folded.
 	truth := w.append(w.Finished(run, "a", 1, event.Failed))
 	lie := truth
 	lie.Data = bytes.Replace(truth.Data, []byte("failed"), []byte("succeeded"), 1)

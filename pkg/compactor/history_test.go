@@ -289,7 +289,7 @@ func TestHistorySurvivesDeathAtAnyWrite(t *testing.T) {
 }
 
 // A base of one compactor, published after another compactor's base, would lose the rows that the other base moved to
-// history. This test fails if ready accepts a merge that began with another base.
+// history. This test fails if the method ready accepts a merge that began with another base.
 func TestOvertakenBaseIsDropped(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

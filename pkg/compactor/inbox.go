@@ -43,8 +43,8 @@ type Request struct {
 	// Barrier: the ledger is listed before the fold, so that everything that was durable when the request arrived is
 	// folded, too.
 	Barrier bool
-	// Sweep marks a request by a sweeper: its publish ensures that the domain has the wakeup that it needs. Through is
-	// the latest minute of the wakeups that the sweep has found. These wakeups may be deleted up to
+	// Sweep marks a request by a sweeper: the publish for this request ensures that the domain has the wakeup that it
+	// needs. Through is the latest minute of the wakeups that the sweep has found. These wakeups may be deleted up to
 	// [Result.ReleasedThrough].
 	Sweep   bool
 	Through event.Time
@@ -66,8 +66,8 @@ type Result struct {
 	Revision int64 `json:"revision"`
 	// Folded is the number of groups that were folded or refused for the first time.
 	Folded int `json:"folded"`
-	// CaughtUpAt is the latest time for which everything that the ledger contained then is known to be folded, in RFC
-	// 3339.
+	// CaughtUpAt is a time in RFC 3339: everything that the ledger contained at this time is known to be folded. No later
+	// such time is known.
 	CaughtUpAt string `json:"caught_up_at"`
 	// Unreadable are entries of the ledger that are not folded. Such an entry cannot be read, or names a plan that
 	// cannot be read, or contains a TimerFired that must wait for an unreadable entry. A result names at most 1,000 of
@@ -119,7 +119,7 @@ func newInbox(c clock.Clock, limit int) *inbox {
 	return &inbox{clock: c, limit: limit, wake: make(chan struct{}, 1)}
 }
 
-// put adds a request, which lingers for at most the given time. w receives the answer; it may be nil.
+// put adds a request, which lingers for at most the given time. The waiter w, which may be nil, receives the answer.
 func (b *inbox) put(r Request, linger time.Duration, w waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -54,7 +54,7 @@ func (l *loaded) unrecorded(entries []Entry) []Entry {
 		}
 		return cmp.Or(len(b.Data)-len(a.Data), cmp.Compare(b.size, a.size))
 	})
-	for i := range entries[min(1, len(entries)):] { // the first duplicate is kept, with Stored of any of them
+	for i := range entries[min(1, len(entries)):] { // the first duplicate is kept; its Stored may come from another duplicate
 		if a, b := &entries[i], &entries[i+1]; a.ID == b.ID && b.Stored.IsZero() {
 			b.Stored = a.Stored
 		} else if a.ID == b.ID && a.Stored.IsZero() {

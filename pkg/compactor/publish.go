@@ -13,9 +13,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// publish stores the changed rows of work, the new state, and creates the next manifest. If publish returns nil, work
-// is the published state of the domain. If another writer was faster, publish returns [manifest.ErrConflict] or
-// [manifest.ErrNotCommitted], and nothing is published.
+// publish stores the changed rows of the new state, which is the parameter work, and creates the next manifest. If
+// publish returns nil, work is the published state of the domain. If another writer was faster, publish returns
+// [manifest.ErrConflict] or [manifest.ErrNotCommitted], and nothing is published.
 func (c *Compactor) publish(ctx context.Context, work *state.State, p publication) error {
 	changed := work.Changed()
 	wakeup := c.wakeups.Next(c.current().Wakeup, work, event.At(c.cfg.Clock.Now()), p.swept)

@@ -182,7 +182,8 @@ func TestUnannouncedEntriesAreOld(t *testing.T) {
 	require.False(t, hasUnannounced(noon, entries(old, young), nil, entries(old)))
 }
 
-// loadedAt returns a loaded state with the history cutoff from, in which the other given entries are recorded.
+// loadedAt returns a loaded state. The parameter from is its history cutoff. The other given entries are recorded in
+// it.
 func loadedAt(from string, recorded ...string) *loaded {
 	l := &loaded{state: state.New(ids.Domain{Tenant: "acme", Workspace: "prod"}), tried: map[string]bool{}}
 	for _, name := range recorded {

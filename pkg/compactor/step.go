@@ -213,8 +213,8 @@ func (r round) established(read *reading) (caughtUp event.Time, complete string)
 	return r.listedAt, r.complete
 }
 
-// postpone marks each entry that contains TimerFired as a gap. An entry that is recorded as a dead letter is not a
-// gap: postpone marks it, so that a later barrier reads it again.
+// postpone marks each entry that contains TimerFired as a gap. An entry that is recorded as a dead letter is not a gap:
+// postpone adds it to read.unread, so that a later barrier reads it again.
 func (read *reading) postpone(recorded func(entry string) bool) {
 	for _, g := range read.decisions {
 		if recorded(g.Entry) {

@@ -7,9 +7,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// ListMargin is how far the time in the name of an entry may be before the beginning of a listing that has missed the
-// entry. An entry that appears after the listing may have a name with an earlier time, but the time is at most
-// ListMargin earlier. Appenders ensure that a name is at most 60 s behind the store's clock.
+// ListMargin bounds the times in the names of entries that a listing misses. Such an entry appears after the listing,
+// but the time in its name may be earlier than the beginning of the listing, by at most ListMargin. Appenders ensure
+// that a name is at most 60 s behind the store's clock.
 const ListMargin = 90 * time.Second
 
 // storeTime is the latest known time of the store's clock, in Unix milliseconds; 0: none is known.
@@ -34,10 +34,9 @@ func (s *storeTime) limit(now time.Time) time.Time {
 	return now
 }
 
-// completeAt returns the id up to which a listing is complete, given a time that the store's clock
-// had reached before the listing began. Writers keep the names of entries close to the store's clock, so no other
-// clock may raise the result. This machine's clock can only lower it. It returns "" if no time of the store is known
-// yet.
+// completeAt returns the id up to which a listing is complete, given a time that the store's clock had reached before
+// the listing began. Writers keep the names of entries close to the store's clock, so no other clock may raise the
+// result. This machine's clock can only lower it. completeAt returns "" if no time of the store is known yet.
 func completeAt(storeTime int64, now time.Time) string {
 	if storeTime == 0 {
 		return ""

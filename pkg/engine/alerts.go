@@ -203,7 +203,7 @@ func (e *Engine) MuteAlerts(ctx context.Context, rule string, until event.Time, 
 	if row == nil {
 		return noRule(snap.State, rule)
 	}
-	e.cfg.IDs.Observe(cmp.Or(row.CommandID, row.Version)) // the fold ignores a command whose id is lower than this id
+	e.cfg.IDs.Observe(cmp.Or(row.CommandID, row.Version)) // the fold ignores a command whose id is lower than the id in the row
 	p := &event.AutomationCommand{CommandID: e.cfg.IDs.New(), Target: event.TargetAlert, Name: rule, Verb: event.VerbMute, Until: until, Reason: reason}
 	if until == 0 {
 		p.Verb = event.VerbUnmute

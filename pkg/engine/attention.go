@@ -97,9 +97,9 @@ func (a *Attention) list(key string) {
 }
 
 // FindAttention returns everything that needs attention. Errors come first. Items of the same severity are sorted by
-// the number of assets that depend on the subject. It finds failed tasks only in the newest 100 runs with failures of
-// the last 30 days. If assets is not nil, FindAttention considers only these assets when it looks for failed tasks,
-// failed checks, missed deadlines and outputs that are too old.
+// the number of assets that depend on the subject. It looks for failed tasks only in runs of the last 30 days, and only
+// in the newest 100 of these runs that have failures. If assets is not nil, FindAttention considers only these assets
+// when it looks for failed tasks, failed checks, missed deadlines and outputs that are too old.
 func FindAttention(ctx context.Context, snap *snapshot.Snapshot, assets []plan.Asset, now event.Time) ([]Attention, error) {
 	f := finder{s: snap.State}
 	if assets != nil {

@@ -26,15 +26,15 @@ func EstimateBackfill(s *state.State, p *PlannedBackfill, limits estimate.Limits
 
 // estimated returns the tasks of all chunks, and nodes that order them. Each chunk begins and ends with a node: the
 // edges between these nodes limit how many chunks run at once. A chunk also waits for the node of its stage, which
-// waits for all chunks of the stage before.
+// waits for all chunks of the previous stage.
 func (p *PlannedBackfill) estimated() (tasks []estimate.Task) {
 	node := func(after []int) int {
 		tasks = append(tasks, estimate.Task{Node: true, After: after})
 		return len(tasks) - 1
 	}
 	parallel := int(p.event.MaxParallel)
-	var ends []int   // of the chunks of this stage
-	var stages []int // the node before this stage
+	var ends []int   // the end nodes of the chunks of the current stage
+	var stages []int // the node before the current stage; empty for the first stage
 	for i, chunk := range p.Chunks.Lists {
 		if _, begins := slices.BinarySearch(p.event.Stages, int32(i)); begins { //nolint:gosec // at most event.MaxChunks
 			stages, ends = []int{node(ends)}, nil

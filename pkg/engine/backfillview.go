@@ -275,7 +275,7 @@ func (e *Engine) CommandBackfill(ctx context.Context, p *event.AutomationCommand
 		return Backfill{}, fmt.Errorf("%s backfill %s: %w: it has been %s since %s: create a new one, for example for the missing partitions", verb, row.BackfillID, ErrNoEffect, row.State, row.EndedAt)
 	}
 	if ids.Valid(row.CommandID) {
-		e.cfg.IDs.Observe(row.CommandID) // the fold ignores a command whose id is less than this one
+		e.cfg.IDs.Observe(row.CommandID) // the fold ignores a command whose id is lower than the id in the row
 	}
 	p.CommandID, p.Target, p.Name = e.cfg.IDs.New(), event.TargetBackfill, row.BackfillID
 	e.condition(p)

@@ -188,9 +188,9 @@ func changedDefinition(asset *plan.Asset, name string, partitions []string) erro
 	return nil
 }
 
-// checkDefinitions returns an error if any chunk of the backfill that has not ended contains partitions that do not
-// exist in the current release, or in the release on which this chunk is planned. So the backfill starts no more
-// chunks once a deployment has made it impossible to complete them all.
+// checkDefinitions returns an error if any unfinished chunk of the backfill contains partitions that do not exist in
+// the current release, or in the release on which the planner's chunk is planned. So the backfill starts no more chunks
+// once a deployment has made it impossible to complete them all.
 func (p *chunkPlanner) checkDefinitions() error {
 	changed := p.request.Changed(p.document)
 	if len(changed) == 0 {

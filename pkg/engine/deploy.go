@@ -85,10 +85,11 @@ func (e *ReleaseConflictError) Error() string {
 		e.Release, ReleaseConflict, found, expected)
 }
 
-// Deploy makes a release the current one. If the release is the current one already, or if another process deploys it at
-// the same time, and r.Accept is empty, Deploy returns the current deployment and changes nothing. If the current
-// release is not the one that the request expects, the error is a [*ReleaseConflictError]. If Deploy returns both
-// another error and a deployment with an ID, the ledger may contain the deployment, which then becomes current later.
+// Deploy makes a release the current one. If r.Accept is empty, Deploy changes nothing and returns the current
+// deployment in two cases: the release is current already, or another process deploys it at the same time. If the
+// current release is not the one that the request expects, the error is a [*ReleaseConflictError]. If Deploy returns a
+// different error together with a deployment that has an ID, the ledger may contain this deployment, which then becomes
+// current later.
 func (e *Engine) Deploy(ctx context.Context, r DeployRequest) (Deployment, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {

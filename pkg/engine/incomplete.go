@@ -14,9 +14,9 @@ import (
 )
 
 // IncompleteInputs lists the incomplete inputs of a run's succeeded tasks. An input is incomplete if one of its
-// partitions was never materialized, or if the task of one of its partitions did not succeed in this run. The
-// argument only restricts the result to one task, which need not have succeeded; the result is empty if this task was
-// skipped or cancelled. It returns an error if the plan cannot be read.
+// partitions was never materialized, or if the task of one of its partitions did not succeed in this run. If the
+// parameter named only is not nil, the result covers just this task, which need not have succeeded; the result is empty
+// if this task was skipped or cancelled. IncompleteInputs returns an error if the plan cannot be read.
 func IncompleteInputs(ctx context.Context, store blob.Store, s *state.State, run *state.Run, only *state.Task) ([]string, error) {
 	if run.PlanRef == "" || only != nil && (only.State == state.TaskSkipped || only.State == state.TaskCancelled) {
 		return nil, nil // a task that did not run has read nothing

@@ -163,7 +163,7 @@ func (e *Engine) appendKeys(ctx context.Context, snap *snapshot.Snapshot, p *eve
 	}
 	for i, key := range slices.Concat(p.Add, p.Remove) {
 		if removed := i >= len(p.Add); hasKey(after.State, p.KeySet, key) == removed {
-			why := cmp.Or(rejection(after, group), "a later command has changed it")
+			why := cmp.Or(rejection(after, group), "a later command has overridden the change")
 			return nil, fmt.Errorf("change key %s of key set %s: %w: %s: list the keys with `servo partitions sets %s`", key, p.KeySet, ErrChanged, why, p.KeySet)
 		}
 	}

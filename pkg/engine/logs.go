@@ -68,7 +68,7 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 }
 
 // unreportedLog returns the log parts of an attempt of which no report has arrived. Workers report the start of an
-// attempt late, so a worker may have stored parts before, and may then have been killed.
+// attempt late, so a worker may have stored parts and been killed before it reported the start.
 func unreportedLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, bool) {
 	next := max(1, task.Attempt)
 	if attempt != 0 && attempt != next {

@@ -17,7 +17,7 @@ import (
 )
 
 // UnreadableOutputs lists the assets whose command made an unreadable output in a run: an output without files, or an
-// output without a Parquet file whose rows are read by queries or by commands with CSV inputs. It reads the commit
+// output without a Parquet file although queries, or commands with CSV inputs, read its rows. It reads the commit
 // markers of outputs with unknown columns.
 func UnreadableOutputs(
 	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, run *state.Run, assets []plan.Asset,
@@ -53,8 +53,8 @@ func UnreadableOutputs(
 // maxMarkers is the maximum number of commit markers that are read for one asset.
 const maxMarkers = 100
 
-// withoutParquet returns a description of the outputs in rows that have no Parquet file, or "". If readers is empty,
-// it describes only outputs that have no files at all.
+// withoutParquet describes those outputs of the given rows that have no Parquet file, or returns "". If readers is
+// empty, it describes only outputs that have no files at all.
 func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partition, readers []string) (string, error) {
 	bad, first, left, advice := 0, "", "", ""
 	if len(readers) == 0 { // an output with bytes has files

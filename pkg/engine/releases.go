@@ -50,7 +50,7 @@ func (e *Engine) createObject(ctx context.Context, ref string, data []byte) erro
 	same, version, readErr := e.stored(ctx, ref, data)
 	switch {
 	case readErr == nil && same:
-		return nil // if err is not ErrExists, its response was lost, or this account may not overwrite objects
+		return nil // if err is not ErrExists, the response of Create was lost, or this account may not overwrite objects
 	case !errors.Is(err, blob.ErrExists):
 		return err
 	case readErr != nil:

@@ -26,7 +26,7 @@ type Request struct {
 	Run        event.RunSpec      `json:"run"`
 	// RunID is the run of a STARTED request. Other requests have no run.
 	RunID string `json:"run_id,omitempty"`
-	// NextAt is when a WAITING request is planned. Tries is how often planning it has failed.
+	// NextAt is when a WAITING request is planned. Tries is how often its planning has failed.
 	NextAt    event.Time `json:"next_at,omitempty,omitzero"`
 	Tries     int32      `json:"tries,omitempty"`
 	ErrorCode string     `json:"error_code,omitempty"`

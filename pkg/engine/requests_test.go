@@ -96,8 +96,8 @@ func TestSelectionOfManyKeysRuns(t *testing.T) {
 	}
 }
 
-// A partition of a is materialized before its period begins. A run of b before that time does not read this
-// partition. So b must become stale when the period begins, because runs of b then read the partition.
+// A partition of asset a is materialized before its period begins. A run of asset b before that time does not read this
+// partition. So b must become stale when the period begins, because later runs of b read the partition.
 func TestI21PeriodThatBeginsLaterMakesReaderStale(t *testing.T) {
 	for _, mapping := range []space.Map{{}, {Op: space.Latest}} {
 		w := newFixture(t, false)

@@ -20,7 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// failedAfter starts a run of a and b, where b reads a. Only a succeeds.
+// failedAfter starts a run of the assets a and b, where b reads a. Only a succeeds.
 func (w *fixture) failedAfter() engine.RunHandle {
 	handle := w.run(request(asset("a"), asset("b", "a")))
 	w.report(w.finished(handle.RunID, "raw/a", event.Succeeded), w.finished(handle.RunID, "raw/b", event.Failed))
@@ -125,10 +125,10 @@ func TestRetryRefusesDeletedInput(t *testing.T) {
 	require.Equal(t, 1, handle.Tasks)
 }
 
-// A run of a request may be planned after another run, with a greater id, has materialized asset a. Then the
-// request's run also materializes a, but this output does not become visible. A retry of the request's run reads it
-// for b. The new output of b must be stale, because b has not read the visible output of a, although the state on
-// which the request's run was planned already contained the visible one.
+// A run of a request may be planned after another run, with a greater id, has materialized asset a. Then the request's
+// run also materializes a, but this output does not become visible. A retry of the request's run reads this invisible
+// output for b. The new output of b must be stale, because b has not read the visible output of a, although the state
+// on which the request's run was planned already contained the visible one.
 func TestI21RetryOfOvertakenInputIsStale(t *testing.T) {
 	t.Run("files", func(t *testing.T) { testRetryOfOvertakenInput(t, false) })
 	t.Run("an output without files", func(t *testing.T) { testRetryOfOvertakenInput(t, true) })

@@ -69,7 +69,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 			return RunHandle{}, err
 		}
 	}
-	if r.Fingerprint != "" { // do not plan again first: the inputs may be gone
+	if r.Fingerprint != "" { // attach before planning: the inputs may be gone
 		if handle, found, err := triggered(ctx, snap, r.RunKey, r.Fingerprint, now); found || err != nil {
 			return handle, err
 		}

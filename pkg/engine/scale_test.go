@@ -242,7 +242,7 @@ func TestPartitionsAtScale(t *testing.T) {
 // partitions.
 func TestCommitDoesNotGrowWithPartitions(t *testing.T) {
 	few, many := newScale(t, 100_000), newScale(t, 100_000)
-	for range 40 { // as many runs as fill folds below
+	for range 40 { // as many runs as the method fill folds below
 		few.Pass(3 * time.Hour)
 		few.fold()
 	}

@@ -178,7 +178,7 @@ func (e *Engine) CommandSchedule(ctx context.Context, p *event.AutomationCommand
 		return Schedule{}, fmt.Errorf("%s schedule %s: %w", p.Verb, p.Name, err)
 	}
 	if row.CommandID != "" {
-		e.cfg.IDs.Observe(row.CommandID) // the fold ignores a command whose id is lower than this id
+		e.cfg.IDs.Observe(row.CommandID) // the fold ignores a command whose id is lower than the id in the row
 	}
 	p.CommandID, p.Target = e.cfg.IDs.New(), event.TargetSchedule
 	e.condition(p)
@@ -275,15 +275,15 @@ func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to tim
 		return b, nil
 	}
 	if len(p.Instants) == 0 {
-		return b, fmt.Errorf("backfill schedule %s: %w: %s", name, ErrNothing, b.nothing())
+		return b, fmt.Errorf("backfill schedule %s: %w: %s", name, ErrNothing, b.whyEmpty())
 	}
 	_, err = e.CommandSchedule(ctx, p)
 	b.Ticks = len(p.Instants)
 	return b, err
 }
 
-// nothing says why a backfill created no tick.
-func (b *ScheduleBackfill) nothing() string {
+// whyEmpty returns the reason why a backfill created no tick.
+func (b *ScheduleBackfill) whyEmpty() string {
 	if b.LeftOut == 0 && b.Later > 0 {
 		return fmt.Sprintf("the interval begins after the newest tick, %s: the schedule itself ticks for these instants", b.Newest)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/staleness"
 )
 
-// chooseByStatus evaluates selections with a status, such as "2025-03;missing". It stores the partitions that match
-// them now in Plan.Only. It does nothing if no selection has a status.
+// chooseByStatus evaluates selections with a status, such as "2025-03;missing". It stores the matching partitions in
+// Plan.Only. It does nothing if no selection has a status.
 func chooseByStatus(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now time.Time) error {
 	if !slices.ContainsFunc(r.Plan.Partitions, func(s plan.Selection) bool { return s.Status != "" }) {
 		return nil

@@ -192,9 +192,9 @@ const (
 	numberTypes = "^(" + exactTypes + "|" + floatTypes + ")$"
 )
 
-// family returns an SQL expression that groups types. It has the same value for two types if SQL compares
-// their values exactly, without a cast that changes one of them. BIGINT and VARCHAR are in different
-// groups, because the cast of '1.2' is 1. BIGINT and DOUBLE are also in different groups.
+// family returns an SQL expression that groups types. It has the same value for two types if SQL compares their values
+// exactly, without a cast that changes one of them. BIGINT and VARCHAR are in different groups, because the cast of
+// '1.2' to BIGINT is 1. BIGINT and DOUBLE are also in different groups.
 func family(kind string) string {
 	for _, f := range [][2]string{{exactTypes, "exact number"}, {floatTypes, "DOUBLE"}, {"DATE|TIMESTAMP", "TIMESTAMP"}} {
 		kind = "regexp_replace(" + kind + ", " + Quote("^("+f[0]+")$") + ", " + Quote(f[1]) + ")"

@@ -66,8 +66,8 @@ const (
 
 var roles = []string{roleCompactor, roleDispatcher, roleSweeper, roleScheduler, rolePubSub, roleQueue}
 
-// allowed maps each route to the roles that may call it. A route in neither allowed nor open
-// rejects every caller if callers are authenticated.
+// allowed maps each route to the roles that may call it. If callers are authenticated, a route that is in neither of
+// the maps allowed and open rejects every caller.
 var allowed = map[string][]string{
 	"POST /v1/compact":       {roleDispatcher, roleSweeper},
 	"POST /v1/reconcile":     {roleCompactor, roleSweeper},

@@ -26,7 +26,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// More damaged domains than fill tries at once must neither delay the other domains nor keep the service unready.
+// The test has more damaged domains than the method fill tries at once. They must not delay the other domains, and the
+// service must become ready.
 func TestFillContinuesPastDamagedDomains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memblob.New(memblob.Options{})

@@ -138,8 +138,8 @@ func (r *relay[T]) drain(ctx context.Context, d ids.Domain, l *lane[T]) {
 	}
 }
 
-// take returns the waiting value once its delay is over. It returns false if ctx is done, or if no value waits; in the
-// second case, it also deletes the lane.
+// take returns the waiting value once its delay is over. It returns false if ctx is done. If no value waits, it deletes
+// the lane and returns false.
 func (r *relay[T]) take(ctx context.Context, d ids.Domain, l *lane[T]) (v T, ok bool) {
 	for ctx.Err() == nil {
 		r.mu.Lock()

@@ -29,9 +29,9 @@ const (
 	// requestTimeout limits how long the service works on a request. A writer's request waits for a fold, which is
 	// retried while the store is unavailable. After this time, writers no longer wait for a response.
 	requestTimeout = 2 * time.Minute
-	// drainTimeout bounds how long running requests may continue at shutdown. Then the dispatcher writes buffered events
-	// for at most linger. Together with linger and flushTimeout, drainTimeout fits into the 10 seconds that Cloud Run
-	// allows.
+	// drainTimeout bounds how long running requests may continue at shutdown. After that, the dispatcher writes buffered
+	// events, for at most the time in the constant linger. The sum of drainTimeout, linger and flushTimeout is less than
+	// the 10 seconds that Cloud Run allows.
 	drainTimeout = 7 * time.Second
 	// maxRequest is the maximum size of the body of a request, in bytes.
 	maxRequest = 1 << 20

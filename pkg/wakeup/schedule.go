@@ -20,8 +20,8 @@ import (
 const Slot = 10 * time.Minute
 
 const (
-	// maxAhead is how far in the future a wakeup may be. If work is due later than that, the sweep at this wakeup
-	// creates another one.
+	// maxAhead is how far in the future a wakeup may be. If work is due later, the domain gets a wakeup at this limit,
+	// and the sweep at that wakeup creates the next one.
 	maxAhead = 30 * 24 * time.Hour
 	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If it is further ahead, a
 	// sweep also finds wakeups that are due later than this process's time plus this limit. Such wakeups may be deleted
@@ -41,8 +41,8 @@ type Swept struct {
 	Soon bool
 }
 
-// After returns the [Swept] for the publish at the end of a sweep. The parameter through is the minute up to which
-// the sweep has listed wakeups, and found says whether it found something to repair. If found is true or work is
+// After returns the [Swept] for the publish at the end of a sweep. The parameter through is the minute up to which the
+// sweep has listed wakeups, and found says whether the sweep found something to repair. If found is true or work is
 // overdue, After sets Soon, so that another sweep follows within a minute.
 func After(st *state.State, now, through event.Time, found bool) Swept {
 	return Swept{

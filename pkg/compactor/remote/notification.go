@@ -18,8 +18,8 @@ var ErrNoObject = errors.New("the notification names no written object")
 
 // notification is a notification of Google Cloud about an object, in one of these formats:
 //
-//   - a push of Pub/Sub whose attributes name the object (payload formats NONE and JSON_API_V1),
-//     or, if a proxy dropped the attributes, whose data is the object as JSON;
+//   - a push of Pub/Sub: the attributes name the object (payload formats NONE and JSON_API_V1). If a proxy dropped the
+//     attributes, the data is the object as JSON;
 //   - a structured CloudEvent of Eventarc, whose data is the object;
 //   - a binary CloudEvent of Eventarc: the body is the object. The header with the event
 //     type is ignored.

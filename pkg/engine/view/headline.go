@@ -299,7 +299,7 @@ func (x *explainer) succeeded() string {
 	t := x.task
 	if t.Kind == event.KindGroup {
 		if t.TriggerRule == event.RuleAllDone {
-			return "every task before it has ended"
+			return "all tasks before it have ended"
 		}
 		return "every task of the group has succeeded"
 	}

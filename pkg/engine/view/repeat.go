@@ -28,7 +28,7 @@ type Repeat struct {
 	Assets []string
 }
 
-// codeCheckFailed is the code of tasks that failed because of a check.
+// codeCheckFailed is the error code of tasks that failed because of a check.
 const codeCheckFailed = "CHECK_FAILED"
 
 // codesOfCode are the error codes of tasks that fail again until their code is changed.

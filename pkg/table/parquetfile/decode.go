@@ -58,9 +58,9 @@ type decoder struct {
 	reader *file.Reader
 	add    func() reflect.Value
 	rows   int64
-	// In its field values, the scratch memory also holds the rows of the current row group.
+	// scratch is the memory for decoding. Its slice scratch.values also holds the rows of the current row group.
 	*scratch
-	// within contains the ranges of rows of a row group to read. If it is nil, all rows are read.
+	// within contains the ranges of rows to read in a row group. If it is nil, all rows are read.
 	within []table.Range
 }
 
@@ -114,8 +114,8 @@ func locate(s *table.Schema, found *schema.Schema) ([]int, error) {
 	return where, nil
 }
 
-// accepts returns an error if the column c of a table cannot be read from found, a column of a file: found must have
-// the same physical type and an equivalent logical type.
+// accepts returns an error if the column c of a table cannot be read from the column found of a file. The two columns
+// must have the same physical type and equivalent logical types.
 func accepts(c *table.Column, found *schema.Column) error {
 	physical, logical := parquetType(c.Type)
 	if found.PhysicalType() != physical || found.MaxRepetitionLevel() != 0 || found.MaxDefinitionLevel() > 1 {

@@ -186,7 +186,7 @@ func (w *writer) appendPage(to *chunk, packed []byte, unpacked int) {
 	to.unpacked += int64(len(w.head.buf) + unpacked)
 }
 
-// describe writes the entry of a column of a row group to the footer.
+// describe writes the footer's entry for a column in a row group.
 func (w *writer) describe(c *column, written *chunk) {
 	t := &w.meta
 	outer := t.open()

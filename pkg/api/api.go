@@ -31,7 +31,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/staleness"
 )
 
-// Project is the project. Runs materialize its assets.
+// Project is the project that the API serves.
 type Project struct {
 	Name   string
 	Root   string
@@ -54,8 +54,9 @@ type Config struct {
 	Project func() (*Project, error)
 	// User returns the verified user that the headers of a request identify. Runs and events record this user.
 	User func(http.Header) string
-	// OpenQuery opens a session for one SQL text. The session reads the state at asOf, a revision or a time; "": the
-	// newest revision. OpenQuery also returns the revision. If OpenQuery is nil, the server rejects queries.
+	// OpenQuery opens a session for one SQL text. The session reads the state at asOf, which is a revision or a time.
+	// If asOf is empty, the session reads the newest revision. OpenQuery also returns the revision. If OpenQuery is
+	// nil, the server rejects queries.
 	OpenQuery func(ctx context.Context, sql, asOf string) (QuerySession, Revision, error)
 	// Logs reads the logs of the attempts that this process executes. Nil: this process executes no attempts.
 	Logs Logs

@@ -49,7 +49,7 @@ func failuresOf(ctx context.Context, p *page, assets []plan.Asset) (map[string][
 func (j *judge) fill(into *servov1.Asset, asset *plan.Asset) {
 	into.Expected = int32(view.PartitionCount(asset, j.calendar)) //nolint:gosec // at most space.MaxListed
 	into.Problem = asset.Broken
-	if asset.Broken != "" { // the file has problems: which partitions exist may be unknown
+	if asset.Broken != "" { // the asset file has problems, so its partitions may be unknown
 		into.Expected, into.StatusProblem = max(into.Expected, into.GetMaterialized()), asset.Broken
 		return
 	}

@@ -191,7 +191,7 @@ const (
 	pageTime      = 120 * time.Millisecond
 )
 
-// after returns a function that reports whether the duration limit has passed since after was called.
+// after starts to measure time. It returns a function that reports whether the duration limit has passed.
 func (s *server) after(limit time.Duration) func() bool {
 	began := s.Engine.Now()
 	return func() bool { return s.Engine.Now().Sub(began) >= limit }

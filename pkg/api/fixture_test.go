@@ -51,7 +51,7 @@ func asset(key, script string, deps ...string) plan.Asset {
 	return a
 }
 
-// daily partitions an asset by the first five days of 2025.
+// daily returns the asset with a partition for each of the first five days of 2025.
 func daily(a plan.Asset) plan.Asset {
 	a.Partitions = &space.Space{Dimensions: []space.Dimension{{Name: "date", Kind: space.Daily, Start: "2025-01-01", End: "2025-01-05"}}}
 	return a

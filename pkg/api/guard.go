@@ -50,7 +50,7 @@ func (g *guard) conditions(ctx context.Context, spec connect.Spec, header http.H
 	method, hasSchema := spec.Schema.(protoreflect.MethodDescriptor)
 	request, isMessage := m.(proto.Message)
 	if !hasSchema || !isMessage {
-		return ctx, nil // the method before has already rejected the call
+		return ctx, nil // guard.before has already rejected the call
 	}
 	c, err := conditionsOf(method, g.user(header), header, request)
 	return withConditions(withReading(ctx, request), c), err
@@ -132,8 +132,8 @@ func (c guarded) Receive(m any) error {
 	if err := c.guard.before(c.Spec(), c.RequestHeader(), m); err != nil {
 		return err
 	}
-	// Streams support no conditions. The method conditions rejects headers that contain conditions; the returned context
-	// is not needed.
+	// Streams support no conditions, so guard.conditions rejects a request with such headers. The context that it
+	// returns is not needed.
 	_, err := c.guard.conditions(context.Background(), c.Spec(), c.RequestHeader(), m)
 	return err
 }

@@ -47,7 +47,7 @@ type results struct {
 type projectIndex struct {
 	sorted []keyedAsset
 	assets map[ids.AssetKey]*plan.Asset
-	// readers has the keys of the assets that read each asset.
+	// readers contains, for each asset, the keys of the assets that read it.
 	readers map[ids.AssetKey][]string
 }
 
@@ -71,7 +71,7 @@ func indexOf(p *Project) *projectIndex {
 type assetResult struct {
 	asset  *servov1.Asset
 	output string // where the newest output of the asset is stored
-	inputs string // see [inputs.of]
+	inputs string // see [inputs.identify]
 }
 
 // summaryResult is a summary of the partitions of an asset.
@@ -267,8 +267,8 @@ func (j *judged) failedAt(ctx context.Context, at *page, p *Project, asset ids.A
 	return engine.FailedOf(failures[asset.String()], asset), err
 }
 
-// summary returns the summary of partitions that a request asks for. The parameter of is the result of [inputs.of]
-// for the asset at the revision.
+// summary returns the summary of partitions that a request asks for. The parameter of is the result of
+// [inputs.identify] for the asset at the revision.
 func (j *judged) summary(
 	ctx context.Context, r *servov1.GetPartitionSummaryRequest, revision int64, of string,
 	count func(context.Context) (*servov1.PartitionSummary, error),

@@ -120,8 +120,8 @@ func (s *server) ReadLog(ctx context.Context, r *servov1.ReadLogRequest) (*servo
 
 // part returns a part of a log. The part never ends within a character.
 //
-// Offsets count omitted text, too. Otherwise they would change while the log of a running attempt grows: such a log
-// keeps only its beginning and its end.
+// Offsets count omitted text, too. Otherwise they would change while the attempt runs: a long log keeps only its
+// beginning and its end, so more text is omitted as the log grows.
 func (l *attemptLog) part(offset int64, limit int) *servov1.LogChunk {
 	from, to, omitted := contract.ParseOmitted(l.text)
 	first := int64(from) + omitted // the offset of l.text[to]

@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
-// A client can continue to read a log that omits text from its current end, both while the attempt runs and after it
-// has ended.
+// A client that has read a log with omitted text up to its current end can continue there, both while the attempt runs
+// and after it has ended.
 func TestLongLogIsReadFromAnyOffset(t *testing.T) {
 	const printed = 14_888_896 // the number of bytes that seq prints
 	gate := filepath.Join(t.TempDir(), "gate")

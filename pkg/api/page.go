@@ -118,7 +118,7 @@ func (p *pages) open(
 	case err != nil:
 		return nil, err
 	case read.Call != opened.cursor.Call || string(read.Filter) != string(opened.cursor.Filter):
-		return nil, invalid("page_token", "belongs to a request with other parameters: repeat them, or start a new listing")
+		return nil, invalid("page_token", "belongs to a listing with other parameters: send the same parameters for each page, or start a new listing")
 	case now.Sub(time.UnixMicro(read.At)) > tokenLife:
 		return nil, expired("the listing began more than %s ago", tokenLife)
 	}

@@ -117,7 +117,7 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 		return refuse(notBuilt, "this server does not answer queries: use `servo query`")
 	}
 	start := h.Engine.Now()
-	// A client that does not read its answer must not occupy a place.
+	// A client that does not read its answer must not keep other queries from running.
 	connection := http.NewResponseController(w)
 	if err := connection.SetWriteDeadline(start.Add(maxQueryTime + time.Second)); err == nil {
 		defer func() { _ = connection.SetWriteDeadline(time.Time{}) }() // later requests on this connection have no deadline
@@ -307,9 +307,9 @@ func (a *queryAnswer) writeLines(w io.Writer) error {
 	return nil
 }
 
-// writeColumns writes one object: the columns once, and each row as a list of cells. If an error
-// occurs after the first row, the object contains it as the member error. It writes numbers that JavaScript cannot
-// represent as strings.
+// writeColumns writes one object: the columns once, and each row as a list of cells. If an error occurs after the first
+// row, the object contains it as the member error. Numbers that JavaScript cannot represent exactly are written as
+// strings.
 func (a *queryAnswer) writeColumns(w io.Writer) error {
 	columns := make([]any, len(a.rows.Columns))
 	for i, c := range a.rows.Columns {

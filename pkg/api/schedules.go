@@ -77,7 +77,7 @@ func (s *server) PreviewTicks(ctx context.Context, r *servov1.PreviewTicksReques
 	}
 	compiled, err := calendar.Compile(&found.Definition)
 	if err != nil {
-		return nil, withKind(wrongState, err) // for example, the machine does not know the zone
+		return nil, withKind(wrongState, err) // for example, this build has no data about the time zone
 	}
 	after := s.Engine.Now()
 	if r.GetFrom() != nil {

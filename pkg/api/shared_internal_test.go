@@ -14,7 +14,7 @@ func TestSharedComputesOnceForAllWaiters(t *testing.T) {
 		var s shared[string, int]
 		var calls atomic.Int32
 		release := make(chan struct{})
-		compute := func(context.Context) (int, error) { //nolint:unparam // the signature that the method do requires
+		compute := func(context.Context) (int, error) { //nolint:unparam // shared.do requires this signature
 			calls.Add(1)
 			<-release
 			return 7, nil

@@ -3,8 +3,8 @@
 //
 // A route is served in two forms. One form has the path of the schema, which names the tenant and the workspace. The
 // other form omits both, and refers to the only workspace of the server. Errors are problem documents (RFC 9457). A
-// POST must declare a JSON body. A web page cannot send that Content-Type to another origin without a preflight
-// request. So no web page can start a run without the user's knowledge.
+// POST must have the Content-Type application/json. A web page cannot send this type to another origin without a
+// preflight request. So no web page can start a run without the user's knowledge.
 package rest
 
 import (

@@ -123,7 +123,7 @@ func verifyText(r repair.Report) string {
 	case len(r.Problems) == 0 && r.SupersededOutputs == 0:
 		text.WriteString("no differences\n")
 	case len(r.Problems) == 0:
-		fmt.Fprintf(&text, "no differences in the state and in current outputs. Damaged, but superseded by newer outputs: %s, which no unfinished run reads.\n"+
+		fmt.Fprintf(&text, "no differences in the state and in current outputs. Damaged: %s, superseded by newer outputs and not read by any unfinished run.\n"+
 			"`servo query --as-of` and `servo retry` of earlier runs may still read the damaged files, and then report the damage. The setting `keep` determines when they are deleted\n",
 			plural(r.SupersededOutputs, "output"))
 	}

@@ -36,8 +36,8 @@ func staleCount(c *engine.Counts) int   { return c.Stale }
 func missingCount(c *engine.Counts) int { return c.Missing }
 func failedCount(c *engine.Counts) int  { return c.Failed }
 
-// counted calls the function number with the numbers of the asset's partitions by status, and returns its result. It
-// returns nil if the numbers are unknown.
+// counted returns number(c), where c contains how many partitions of the asset have each status. It returns nil if the
+// numbers are unknown.
 func (i *assetInfo) counted(number func(*engine.Counts) int) any {
 	if i.counts == nil {
 		return nil

@@ -127,7 +127,7 @@ type app struct {
 	Env
 	dir   string
 	state string
-	// environment is the name of an environment of servo.yaml, or "" for its base.
+	// environment is the name of an environment of servo.yaml, or "" for the base settings.
 	environment string
 	secrets     string
 	output      string
@@ -234,8 +234,8 @@ func listen(from <-chan os.Signal, handle func(os.Signal, int)) *signals {
 	return s
 }
 
-// take replaces the handler. The new handler receives each signal, and how many signals have arrived since take was
-// called. The returned function restores the old handler.
+// take replaces the handler. The new handler receives each signal and its number: 1 for the first signal after the call
+// of take. The returned function restores the old handler.
 func (s *signals) take(handle func(sig os.Signal, n int)) (restore func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

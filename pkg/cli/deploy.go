@@ -201,7 +201,7 @@ func describeChanges(changes []release.Change) string {
 	return strings.Join(parts, ", ")
 }
 
-// protectedEnvironment is the code of the error of an unconfirmed deployment.
+// protectedEnvironment is the error code of a deployment that was not confirmed.
 const protectedEnvironment = "PROTECTED_ENVIRONMENT"
 
 // confirm asks for a confirmation of an action, such as "deploy to", if the project's environment is
@@ -254,8 +254,8 @@ func (a *app) rollbackCommand() *cobra.Command {
 		Use:   "rollback [RELEASE]",
 		Short: "Make an earlier release the current one again",
 		Long: "Deploy an earlier release again, by default the newest that differs from the current one. A second rollback without\n" +
-			"a name therefore undoes the first one. Partitions that the code of the earlier release has materialized\n" +
-			"are then no longer stale because of their code. Nothing runs.",
+			"a name therefore undoes the first one. Partitions that were materialized with the code\n" +
+			"of the earlier release then have the current code. Nothing runs.",
 		Args: takes("[RELEASE]"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.rollback(cmd.Context(), f, optional(args)) },
 	}
@@ -319,7 +319,8 @@ func (a *app) rollback(ctx context.Context, f deployFlags, name string) error {
 	})
 }
 
-// rollbackTarget returns the release that a rollback names, or the one before the current one.
+// rollbackTarget returns the release that a rollback names. Without a name, it returns the newest release that differs
+// from the current one.
 func rollbackTarget(all []engine.Deployment, name string) (string, error) {
 	if len(all) == 0 {
 		return "", errors.New("no release is deployed: deploy the project with `servo deploy`")

@@ -337,13 +337,13 @@ func (a *app) reportRuns(ctx context.Context, s *session) error {
 	}
 }
 
-// runsSeen has the runs that are in the live state, and whether each of them was live when it was last seen. Ids do
-// not show which runs are new: the id of a requested run has the time at which the request became ready, so a run that
-// takes long to plan appears after runs with higher ids.
+// runsSeen contains the runs of the live state, by id. The value is true if the run had not ended when it was last
+// seen. Ids do not show which runs are new: the id of a requested run has the time at which the request became ready,
+// so a run that takes long to plan appears after runs with higher ids.
 type runsSeen map[string]bool
 
-// update returns the runs that have appeared since the call before, and those that have ended since then, in the order
-// of their ids. A run that has done both is in both results.
+// update returns the runs that have appeared since the previous call, and the runs that have ended since then, in the
+// order of their ids. A run that has appeared and ended is in both results.
 func (seen runsSeen) update(s *state.State) (started, ended []*state.Run) {
 	for run := range s.Runs.All {
 		wasLive, known := seen[run.RunID]

@@ -26,8 +26,8 @@ func (a *app) explainCommand() *cobra.Command {
 		Annotations: writesDocument,
 		Short:       "Show why a partition is stale, or why a task is in its state",
 		Long: "Show why a partition of an asset is missing, fresh or stale. If the partition's newest task did not\n" +
-			"succeed, or its run has not ended, show the task instead: its events, dependencies, limits and timers. To always see\n" +
-			"the task, name RUN, or only a part of the task's key. The name of a schedule shows the schedule.",
+			"succeed, or its run has not ended, show the task instead: its events, dependencies, limits and timers. To see the task\n" +
+			"in any case, write the run before it, or only a part of the task's key. The name of a schedule shows the schedule.",
 		Example: "  servo explain 'clean/daily[date=2012-03-04]'\n  servo explain latest report/chart\n  servo explain 2012-03-04      any unique part of the task's key",
 		Args:    takes("[RUN]", "TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -100,9 +100,9 @@ func (a *app) noTask(ctx context.Context, name string, err error) error {
 		return err
 	}
 	if near := plan.Suggest(key, keys); near != "" {
-		return fmt.Errorf("explain %s: %w: no asset has this name, and no task: did you mean %s?", name, engine.ErrNotFound, near)
+		return fmt.Errorf("explain %s: %w: no asset or task has this name: did you mean %s?", name, engine.ErrNotFound, near)
 	}
-	return fmt.Errorf("explain %s: %w: no asset has this name, and no task: list the assets with `servo assets`", name, engine.ErrNotFound)
+	return fmt.Errorf("explain %s: %w: no asset or task has this name: list the assets with `servo assets`", name, engine.ErrNotFound)
 }
 
 // backfillOf describes the backfill to which a run belongs if the backfill waits for a person's command. Otherwise it

@@ -38,8 +38,8 @@ func (a *app) exportCommand() *cobra.Command {
 		Long: "Write a DuckDB database with a view for each asset that has rows: namespace.name. Any DuckDB on this\n" +
 			"machine can read it. Or write a folder with a folder for each asset and partition, as Hive names them:\n" +
 			"clean/daily/date=2025-01-01/data.parquet. It has links to the outputs or, with --copy, copies.\n\n" +
-			"Views and links show the outputs of one revision where they are stored. Export again to see newer outputs,\n" +
-			"and before `keep` deletes superseded outputs that the views and links still show. With `publish` in servo.yaml,\n" +
+			"Views and links refer to the stored outputs of one revision. Export again to see newer outputs. Also export again\n" +
+			"before `keep` deletes superseded outputs to which views and links still refer. With `publish` in servo.yaml,\n" +
 			"servo keeps a file or a folder up to date.",
 		Example: "  servo export --duckdb shop.duckdb\n" +
 			"  servo export --duckdb gold.duckdb tag:gold --exclude 'raw/*'\n" +

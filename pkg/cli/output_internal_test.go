@@ -32,7 +32,7 @@ func TestCSVIsRejectedBeforeAnyChange(t *testing.T) {
 	}
 }
 
-// A command that writes no result does not accept and ignore -o.
+// A command that writes no result rejects -o instead of ignoring it.
 func TestCommandsWithoutResultRejectFormats(t *testing.T) {
 	dir := t.TempDir()
 	for _, line := range []string{"init shop", "cancel latest", "limits set gpu 2", "logs clean/daily", "schema", "deploy"} {
@@ -52,7 +52,8 @@ func TestCommandsWithoutResultRejectFormats(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// A new command has no annotation, so it rejects all formats but the table until it is listed here.
+// A command without an annotation accepts only the format table. So each command that writes a result must be listed
+// here.
 func TestFormatsOfCommands(t *testing.T) {
 	formats := map[string][]string{}
 	var visit func(*cobra.Command)

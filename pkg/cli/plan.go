@@ -36,8 +36,8 @@ type planReport struct {
 	Alerts []release.AlertChange `json:"alerts,omitempty"`
 	// FilesDiffer means that the archives of the project's files differ.
 	FilesDiffer bool `json:"files_differ,omitempty"`
-	// Stale are the partitions that the deployment makes stale. Run are the partitions that `servo run --stale` would
-	// materialize after the deployment: the missing and the stale partitions, and the partitions that read them.
+	// Stale lists the partitions that the deployment makes stale. Run lists the partitions that `servo run --stale`
+	// would materialize after the deployment: the missing and the stale partitions, and the partitions that read them.
 	Stale []plannedPartitions `json:"stale,omitempty"`
 	Run   []plannedPartitions `json:"run,omitempty"`
 	// Estimate predicts the run of the partitions in Run; nil: there are none, or the run cannot be planned.

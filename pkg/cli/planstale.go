@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/staleness"
 )
 
-// plannedPartitions are partitions of an asset: their number, and the first and the last key. Before is the number of
-// these partitions that are already missing or stale before the deployment.
+// plannedPartitions are partitions of an asset: their number, and the first and the last key. The field Before is the
+// number of these partitions that are already missing or stale before the deployment.
 type plannedPartitions struct {
 	Asset      string `json:"asset"`
 	Partitions int    `json:"partitions"`

@@ -34,7 +34,7 @@ func (a *app) root() *cobra.Command {
 	}
 	flags := root.PersistentFlags()
 	flags.StringVarP(&a.dir, "dir", "C", "", "project folder (default: the nearest folder with a servo.yaml, at or above the working folder)")
-	flags.StringVar(&a.environment, "env", a.getenv("SERVO_ENV"), "environment of servo.yaml (default: SERVO_ENV, else its base)")
+	flags.StringVar(&a.environment, "env", a.getenv("SERVO_ENV"), "environment of servo.yaml (default: SERVO_ENV, else the base settings)")
 	flags.StringVar(&a.state, "state", a.getenv("SERVO_STATE"), "state folder or gs://BUCKET (default: SERVO_STATE, else store of servo.yaml, else .servo)")
 	flags.StringVar(&a.secrets, "secrets", a.getenv("SERVO_SECRETS"), "folder of secrets for commands and queries that this process executes")
 	flags.StringVarP(&a.output, "output", "o", "table", "output format: table, json, yaml or csv")

@@ -363,7 +363,7 @@ func (a *app) retryCommand() *cobra.Command {
 		Use:         "retry [RUN]",
 		Annotations: writesRows,
 		Short:       "Retry the failed tasks of a finished run, as a new run",
-		Long: "Retry the tasks of a finished run that did not succeed, with the commands and SQL of that run.\n" +
+		Long: "Retry all tasks that did not succeed in a finished run, with the commands and SQL of that run.\n" +
 			"If you have since fixed a file, use `servo run ASSET` instead: it picks up the new code.",
 		Args: takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {

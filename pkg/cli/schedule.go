@@ -136,8 +136,8 @@ type ticksDocument struct {
 	ZoneData string `json:"zone_data"`
 	Gap      string `json:"gap,omitempty"`
 	Overlap  string `json:"overlap,omitempty"`
-	// Ticks are in order. Untaken lists, also in order, the local times up to the last tick that match the schedule but
-	// have no tick, because the clocks change. Each has its reason.
+	// Ticks are in order. Untaken explains, also in order, why local times up to the last tick have no tick although
+	// they match the schedule: the clocks change.
 	Ticks   []tickRow         `json:"ticks"`
 	Untaken []calendar.Reason `json:"untaken,omitempty"`
 }
@@ -232,9 +232,9 @@ func (d *ticksDocument) text(s *calendar.Schedule, id string) string {
 	return out.String()
 }
 
-// reasonsText returns the reasons of a tick. It omits reasons that it has returned for an earlier tick, which the map
-// written contains: both ticks of a repeated local time have the same reason. If more than three local times belong
-// to one tick, it returns the first three reasons and the number of the others.
+// reasonsText returns the reasons of a tick. The map written contains the reasons that it has returned for earlier
+// ticks. It omits them, because both ticks of a repeated local time have the same reason. If more than three local
+// times belong to one tick, it returns the first three reasons and the number of the others.
 func reasonsText(s *calendar.Schedule, id string, reasons []calendar.Reason, written map[string]bool) string {
 	const most = 3
 	var out strings.Builder

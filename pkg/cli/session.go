@@ -235,7 +235,7 @@ func (a *app) do(ctx context.Context, p *project.Project, f func(context.Context
 // unconfirmed returns the error of a command if the owner of the folder ended before it answered.
 func unconfirmed(err error) error {
 	if errors.Is(err, engine.ErrDurable) {
-		return fmt.Errorf("%w before it confirmed the command: the command is recorded, and takes effect when the next process owns the folder, such as `servo dev`", errOwnerGone)
+		return fmt.Errorf("%w before it confirmed the command: the command is recorded, and takes effect when another process, such as `servo dev`, becomes the owner of the folder", errOwnerGone)
 	}
 	return fmt.Errorf("%w before it confirmed the command, which may or may not have taken effect: see `servo status`, and repeat the command if it has not", errOwnerGone)
 }

@@ -44,7 +44,7 @@ type tail struct {
 	mostLook time.Duration
 
 	shown    int32  // attempts up to this number were shown, or need not be shown
-	begun    bool   // an attempt to show has been found
+	begun    bool   // an attempt whose log is shown has been found
 	streamed string // the id of the attempt that was streamed to its end
 	broken   string // the id of the attempt whose stream broke after text was shown
 	partly   partly // what was shown of the stored log of a running attempt

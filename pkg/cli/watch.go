@@ -26,9 +26,8 @@ const (
 	watchShare = 50
 )
 
-// watch calls the function changed when one of these files has changed: servo.yaml, the files of assets and
-// schedules, and the files that the function more names. Before each poll, it calls check. If check returns an error,
-// watch returns it.
+// watch calls the function changed when servo.yaml, a file of an asset or a schedule, or one of the files that more
+// returns has changed. Before each poll, it calls check. If check returns an error, watch returns it.
 func (a *app) watch(ctx context.Context, root string, check func() error, more func() []string, changed func(context.Context) error) error {
 	last, named := fingerprint(root), more()
 	lastNamed := stamps(root, named)

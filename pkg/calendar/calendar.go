@@ -202,7 +202,7 @@ func (s *Schedule) ticks() error {
 	from := max(s.start, time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC).Unix())
 	to := time.Unix(from, 0).UTC().AddDate(years, 0, 0).Unix()
 	if s.end <= to {
-		return nil // the schedule has ticks, all of them before its end
+		return nil // the schedule has a tick, and ends within the period of the search
 	}
 	if next, ok := s.next(from - 1); !ok || next >= to {
 		return invalid("dst.gap", "the schedule never ticks: clocks in %s always skip its local time: write gap: shift", s.zone.name)

@@ -164,8 +164,8 @@ func (s *Schedule) Text(r *Reason, id string) string {
 	return out.String()
 }
 
-// between formats the times before and after a change. It omits their date if both have the date of the
-// local time.
+// between returns the local times before and after a clock change, as text. It omits their date if both have the date
+// of the local time.
 func between(r *Reason) string {
 	date := r.Local[:len(time.DateOnly)]
 	if strings.HasPrefix(r.ClocksFrom, date) && strings.HasPrefix(r.ClocksTo, date) {
@@ -207,7 +207,7 @@ func unit(d time.Duration) string {
 	return ""
 }
 
-// IsTick reports whether reasons make an instant a tick.
+// IsTick reports whether an instant is a tick according to its reasons.
 func IsTick(reasons []Reason, instant time.Time) bool {
 	return slices.ContainsFunc(reasons, func(r Reason) bool {
 		return slices.ContainsFunc(r.Ticks, instant.Equal)

@@ -40,8 +40,8 @@ type Action interface {
 // CreateDispatch creates the queue task of an attempt.
 type CreateDispatch struct {
 	Row *state.Dispatch
-	// Acknowledge: append DispatchEnqueued to the ledger after the queue task was created. [Refill] sets this field only
-	// for rows that are still PENDING.
+	// Acknowledge means that DispatchEnqueued is appended to the ledger after the queue task was created. [Refill] sets
+	// this field only for rows that are still PENDING.
 	Acknowledge bool
 }
 
@@ -211,9 +211,9 @@ func orphans(s *state.State, runID string) []Action {
 	return actions
 }
 
-// Refill returns the actions that fill an empty queue from the projections: dispatched attempts, running attempts and
-// all timers, under their existing names. Refill assumes that the worker of a running attempt died with the queue. If
-// the attempt had finished, its commit marker makes the new delivery cheap.
+// Refill returns the actions that fill an empty queue from the projections. They create the queue tasks of dispatched
+// attempts, of running attempts and of all timers, under their existing names. Refill assumes that the worker of a
+// running attempt died with the queue. If the attempt had finished, its commit marker makes the new delivery cheap.
 func Refill(s *state.State, now event.Time) []Action {
 	var actions []Action
 	for row := range s.Outbox.All {

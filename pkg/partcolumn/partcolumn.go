@@ -1,11 +1,12 @@
-// Package partcolumn writes the SQL that reads the files of a partitioned asset with the dimensions of
-// its partitions as columns. It is pure: its caller executes the SQL and creates the links. This
-// package is not a stable API.
+// Package partcolumn writes the SQL that reads the files of a partitioned asset. The rows have a column for each
+// dimension of the partitions. The package is pure: its caller executes the SQL and creates the links. This package is
+// not a stable API.
 //
 // DuckDB can skip files by the value of a column only if the column comes from the path, as in a folder
-// "date=2025-01-15". The folders of outputs have other names. So the SQL reads the files through symbolic links in
-// folders with such names. If a file itself has a column with the name of a dimension, the file's column takes
-// precedence over the partition key: the folders through which the file is read do not name this dimension.
+// "date=2025-01-15". The folders of outputs do not have such names. So the SQL reads the files through symbolic links,
+// and the links are in folders like this one. If a file itself has a column with the name of a dimension, the file's
+// column takes precedence over the partition key: the folders through which the file is read do not name this
+// dimension.
 package partcolumn
 
 import (
@@ -50,8 +51,8 @@ type View struct {
 	// SQL is a query for the rows.
 	SQL   string
 	Links []Link
-	// Overlaps lists columns that come from files for some partitions and from keys for others. Their types must be the
-	// same in both.
+	// Overlaps lists columns that come from files for some partitions and from keys for others. The type of such a
+	// column must be the same in the files and in the keys.
 	Overlaps []Overlap
 }
 

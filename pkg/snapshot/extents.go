@@ -36,8 +36,8 @@ func (e extent) count() int {
 	return e.parts.Rows(e.part)
 }
 
-// divide returns the parts of a file that may contain keys of an asset that are greater than or equal to from. If the
-// file has no parts, divide returns the whole file.
+// divide returns the parts of a file that may contain keys of an asset, from the key from on. If the file has no parts,
+// divide returns the whole file.
 func (h History) divide(ctx context.Context, f manifest.File, from manifest.Cell, asset string) ([]extent, error) {
 	if !h.divided() {
 		return wholeFile(f), nil
@@ -100,7 +100,7 @@ func (h History) part(e extent) ([]*state.Partition, error) {
 	return list.([]*state.Partition), nil //nolint:errcheck // the table has this row type
 }
 
-// versions returns the rows of an extent with the columns of [versionColumns].
+// versions returns the rows of an extent, with only the columns of [versionColumns].
 func (h History) versions(ctx context.Context, e extent) ([]*state.Partition, error) {
 	if h.simulated() {
 		return h.page(ctx, e)
@@ -120,7 +120,7 @@ func (h History) versions(ctx context.Context, e extent) ([]*state.Partition, er
 // narrow is a suffix of cache keys. It marks rows of which only [versionColumns] were decoded.
 const narrow = "#versions"
 
-// narrowed decodes the rows of an extent with the columns of [versionColumns].
+// narrowed decodes the rows of an extent, with only the columns of [versionColumns].
 func (h History) narrowed(ctx context.Context, e extent) ([]*state.Partition, error) {
 	rows := make([]*state.Partition, 0, e.count())
 	add := func() reflect.Value {

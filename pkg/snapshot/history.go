@@ -186,7 +186,7 @@ func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool
 // files of history.
 func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	var runs []*state.Run
-	atOnce := min(limit, runsAtOnce) // begin with a small page: often ok accepts the newest runs, which are not in history
+	atOnce := min(limit, runsAtOnce) // begin with a small page: the function ok often accepts the newest runs, which are not in history
 	for before := ""; len(runs) < limit; atOnce = min(2*atOnce, runsAtOnce) {
 		page, err := s.FindRuns(ctx, RunQuery{Since: since, Before: before, Limit: atOnce})
 		if err != nil {
@@ -348,10 +348,10 @@ func historyFiles(ctx context.Context, store *manifest.Store, m *manifest.Manife
 // holds in memory.
 const MaxSegment = 1 << 18
 
-// Absorbed returns the segments to merge with a new segment, which has the given number of rows. It goes backwards
-// from the last segment, and stops at the first segment that has more than twice as many rows as the new and all
-// later segments together, or with which the result would exceed MaxSegment rows. So a row is rewritten a logarithmic
-// number of times.
+// Absorbed returns the segments to merge with a new segment, which has the given number of rows. It goes backwards from
+// the last segment. It stops at a segment that has more than twice as many rows as the new segment and all later ones
+// together. It also stops at a segment that would make the result larger than MaxSegment rows. So a row is rewritten a
+// logarithmic number of times.
 func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 	from := len(segments)
 	for from > 0 && segments[from-1].Rows <= 2*rows && rows+segments[from-1].Rows <= MaxSegment {

@@ -300,8 +300,8 @@ func (s *Snapshot) visible(rows iter.Seq2[*state.Partition, error]) iter.Seq2[*s
 }
 
 // MarksOf yields the marks of the outputs of an asset. If the asset was forgotten, its older outputs are hidden, and
-// MarksOf also yields a mark as missing for each of them. If a row cannot be read, the sequence ends without an
-// error: callers also read the rows of the asset, and get the error there.
+// for each of them MarksOf also yields a mark that says "missing". If a row cannot be read, the sequence ends without
+// an error: callers also read the rows of the asset, and get the error there.
 func (s *Snapshot) MarksOf(ctx context.Context, asset string) iter.Seq[*state.Mark] {
 	return func(yield func(*state.Mark) bool) {
 		if s.State.Forgotten.Get(asset) == nil {

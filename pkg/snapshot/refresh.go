@@ -18,8 +18,8 @@ const (
 )
 
 // Refresh returns the newest manifest and its state. The parameter last is the manifest from which Refresh starts, or
-// nil, and own is the state of that manifest. If nothing was published since then, Refresh returns last and own. It
-// takes ownership of own, as [Advance] does. The result follows reports whether the returned manifest is known to
+// nil, and own is the state of that manifest. If no later revision was published, Refresh returns last and own. It
+// takes ownership of own, as [Advance] does. The result named follows is true if the returned manifest is known to
 // descend from last. If enough is greater than 0, Refresh may return the first revision whose number is at least
 // enough. The error is [manifest.ErrNone] if nothing was ever published.
 //
@@ -51,7 +51,7 @@ func Refresh(
 }
 
 // newest returns the newest manifest. It follows the chain of revisions from last, or loads the newest one directly.
-// The result follows reports whether the returned manifest is known to descend from last.
+// The result named follows is true if the returned manifest is known to descend from last.
 //
 // If enough is greater than 0, newest stops at the first revision whose number is at least enough. It does not check
 // whether a collector has deleted this revision: Next has verified that the predecessor was not deleted, and

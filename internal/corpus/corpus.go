@@ -36,7 +36,7 @@ type Size struct {
 var (
 	// Small is for tests.
 	Small = Size{Assets: 200, Runs: 2_000, Partitions: 20_000, Tasks: 500}
-	// Large is the size to which the budgets of the API's calls apply.
+	// Large is the size for which the benchmark limits the latencies of API calls.
 	Large = Size{Assets: 10_000, Runs: 1_000_000, Partitions: 10_000_000, Tasks: 100_000}
 )
 

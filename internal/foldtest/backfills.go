@@ -95,8 +95,9 @@ func checkChunks(s *state.State, b *state.Backfill) error {
 }
 
 // checkLive checks the live chunks of a backfill. They must belong to one stage, and only a RUNNING backfill may have
-// requested chunks. A RUNNING backfill must have a live chunk, and as many as it may have while other chunks of their
-// stage wait. The parameter waiting is the stage of its first waiting chunk, or -1.
+// requested chunks. A RUNNING backfill must have at least one live chunk. While further chunks of the same stage wait,
+// it must have as many live chunks as it may have. The parameter waiting is the stage of the backfill's first waiting
+// chunk, or -1.
 func checkLive(b *state.Backfill, live []*state.Chunk, waiting int32) error {
 	requested, stages := 0, map[int32]bool{}
 	for _, row := range live {

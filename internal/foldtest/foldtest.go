@@ -185,7 +185,8 @@ func (w *World) Finished(run, key string, attempt int32, outcome event.Outcome) 
 	return p
 }
 
-// Fire returns the event that a timer fired now. The event says that the projections were complete up to now.
+// Fire returns a TimerFired event for a timer, with the current time. The event says that the projections were complete
+// up to now.
 func (w *World) Fire(timer *state.Timer) *event.TimerFired {
 	return &event.TimerFired{
 		TimerID: timer.TimerID, Generation: timer.Generation, FiredAt: event.At(w.Now),

@@ -197,7 +197,8 @@ func checkHistory(s *state.State) error {
 }
 
 // madeTwice reports whether another task of the same run has materialized the same partition, which happens only in
-// random runs. A recorded value of a check names only its run, so it may come from the other task.
+// runs that a test generates at random. A recorded value of a check names only its run, so it may come from the other
+// task.
 func madeTwice(s *state.State, row *state.Partition) (twice bool) {
 	s.Tasks.Ascend(state.Key2{A: row.RunID}, func(t *state.Task) bool {
 		twice = t.RunID == row.RunID && t.AssetKey == row.AssetKey && t.PartitionKey == row.PartitionKey && t.TaskKey != row.TaskKey &&

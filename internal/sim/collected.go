@@ -33,7 +33,7 @@ type later struct {
 
 func (l *later) Now() time.Time { return l.Clock.Now().Add(l.by) }
 
-// laterStore is a store whose clock agrees with a later clock. A collector measures ages by the store's clock.
+// laterStore is a store that reports the time of a clock that is ahead. A collector measures ages by the store's clock.
 type laterStore struct {
 	blob.Store
 

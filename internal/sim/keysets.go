@@ -67,7 +67,7 @@ func (f *followed) noteKeys(entry string, data []byte) {
 // modelKey is a key of a set in the oracle's model.
 type modelKey struct {
 	has     bool
-	version string // id of the last change; "": the key was added once
+	version string // id of the last change; "": unchanged since the key was first added
 	seq     int64
 }
 

@@ -351,8 +351,8 @@ func (o *oracle) isNamed(blobs blob.Store, prefix, id string) bool {
 	return err == nil
 }
 
-// deletingCopied checks an output that a collector is about to delete: if a merged file that was published before the
-// pass began contains the output, the merged file must be deleted already, or its index must no longer name it.
+// deletingCopied checks an output that a collector is about to delete. The output may be in a merged file that was
+// published before the pass began. If so, the merged file must be deleted already, or its index must no longer name it.
 func (o *oracle) deletingCopied(p *process, key string) {
 	isPart := func(c merged.Cell) bool {
 		return strings.HasPrefix(key, c.URI) || key == contract.CommitMarkerKeyOf(c.URI)
@@ -367,9 +367,9 @@ func (o *oracle) deletingCopied(p *process, key string) {
 	}
 }
 
-// deletingMerged checks an object of a merged file that a collector is about to delete. The merged file must contain
-// an output that no partition shows, or the object must be more than an hour old and the index must not name the
-// file.
+// deletingMerged checks an object of a merged file that a collector is about to delete. One of two conditions must
+// hold: the merged file contains an output that no partition shows; or the object is more than an hour old, and the
+// index does not name the merged file.
 func (o *oracle) deletingMerged(p *process, f *followed, prefix, key string) {
 	id := merged.IDOf(prefix, key)
 	file := o.merged[id]

@@ -108,8 +108,8 @@ func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare
 	}
 }
 
-// allSkipped reports whether an operator has skipped all entries that a rebuild cannot read. The rebuild may fail
-// because of these entries: a compactor that folded such an entry, from the bytes that the writer handed over, may
+// allSkipped reports whether an operator has skipped all entries that a rebuild cannot read. Even so, such an entry may
+// make the rebuild fail: a compactor may have folded the entry from the bytes that the writer handed over, and may
 // publish its revision after the operator's decision. A rebuild must not drop a published entry unless it is told to.
 func (w *world) allSkipped(lost *repair.LostError) bool {
 	return !slices.ContainsFunc(lost.Groups, func(group string) bool {
@@ -118,7 +118,7 @@ func (w *world) allSkipped(lost *repair.LostError) bool {
 	})
 }
 
-// atDriver lets the driver call the function do on behalf of a process, and waits for the call.
+// atDriver lets the driver call the function "do" on behalf of a process, and waits for the call.
 func (w *world) atDriver(p *process, do func()) {
 	k := &call{proc: p, label: "tell"}
 	k.begin = func() {

@@ -43,7 +43,7 @@ func (o *oracle) transitions(f *followed, before, after *state.State) {
 
 func (o *oracle) transition(f *followed, s *state.State, was, is *state.Task) {
 	switch {
-	case was.State.Terminal(): // a final state must never change, because bases omit the rows of closed runs
+	case was.State.Terminal(): // a final state must never change: history keeps the rows of closed runs as they are
 		o.violation("I-18 finished is final", "task %s of run %s was %s and is %s", is.TaskKey, is.RunID, was.State, is.State)
 	case is.Attempt < was.Attempt:
 		o.violation("INV-8 attempts only grow", "task %s of run %s was at attempt %d and is at %d", is.TaskKey, is.RunID, was.Attempt, is.Attempt)

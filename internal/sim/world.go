@@ -199,7 +199,7 @@ func (w *world) sweepFully(then func()) {
 	})
 }
 
-// every calls the function do at regular intervals.
+// every calls the function "do" at regular intervals.
 func (w *world) every(d time.Duration, do func()) {
 	w.after(d, nil, func() {
 		do()

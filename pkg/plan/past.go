@@ -49,7 +49,7 @@ func weekday(a *Asset, key string) string {
 	return strings.ToLower(day.Weekday().String())
 }
 
-// setSchema records the schema of the newest output of an asset that compares schemas.
+// setSchema records the schema of an asset's newest output, if a check of the asset compares schemas.
 func (b *builder) setSchema(a *Asset) {
 	if !slices.ContainsFunc(a.Work.Checks, func(c quality.Check) bool { return c.Kind == quality.SchemaDrift }) {
 		return

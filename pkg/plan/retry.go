@@ -173,8 +173,7 @@ func (r *retry) addShared(reader, group string) {
 	r.plan.Groups[group] = r.resolve(reader, r.parent.Groups[group])
 }
 
-// resolve replaces each input from a task that the retry does not repeat with the output of this task in the earlier
-// run.
+// resolve replaces an input with an output of the earlier run, if the retry does not repeat the task of the input.
 func (r *retry) resolve(reader string, items []Input) []Input {
 	if items == nil {
 		return nil

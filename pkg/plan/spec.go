@@ -152,8 +152,8 @@ type Work struct {
 	Batch bool `json:"batch,omitempty"`
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
-	// Files maps the paths of the project's files that are part of the code to the hashes that enter the code
-	// fingerprint: see [Text.Files]. It is set only in the Work of a plan.
+	// Files are hashes of files of the project, by path. The code fingerprint covers these hashes: see [Text.Files].
+	// Files is set only in the Work of a plan.
 	Files map[string]string `json:"files,omitempty"`
 	// Vars are the project's variables that the query or the command reads, by name.
 	Vars map[string]Var `json:"vars,omitempty"`
@@ -323,7 +323,7 @@ type Retries struct {
 	MaxDelayMS         int64
 	MultiplierPermille int32
 	JitterPermille     int32
-	// UserErrors means that attempts that fail because of the query, the command or the data are also retried.
+	// UserErrors means that an attempt is also retried if the query, the command or the data made it fail.
 	UserErrors bool
 	// On and Never list codes and categories of errors that are always or never retried. An item that is in both lists
 	// is never retried.

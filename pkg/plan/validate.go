@@ -101,7 +101,7 @@ func (v *validator) task(i int) {
 	}
 }
 
-// dispatched validates a task that is not a group node, so that a worker executes it.
+// dispatched validates a task that a worker executes. Group nodes are not such tasks.
 func (v *validator) dispatched(t *Task) {
 	if _, ok := v.plan.Assets[t.AssetKey]; !ok {
 		v.fail("task %s materializes the asset %q, which is not in the plan", t.TaskKey, t.AssetKey)

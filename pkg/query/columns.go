@@ -123,8 +123,8 @@ func (db *DB) described(ctx context.Context, query string) (columns []space.Colu
 	return columns, nil
 }
 
-// createLinks creates symbolic links and their folders. The session allows DuckDB to read the files to which the
-// links point, and so it can also read the links.
+// createLinks creates symbolic links and their folders. The session allows DuckDB to read the files to which the links
+// point. DuckDB can therefore also read the links.
 func createLinks(links []partcolumn.Link) error {
 	last := ""
 	for _, l := range links {

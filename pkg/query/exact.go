@@ -28,7 +28,7 @@ type exactValues struct {
 	rows    uint64
 }
 
-// newExactValues prepares to read the values of a result. It returns nil if the driver changes none of its types.
+// newExactValues prepares to read the values of a result. It returns nil if the driver returns all values exactly.
 func newExactValues(rows driver.Rows, columns int) (*exactValues, error) {
 	result, err := resultOf(rows)
 	if err != nil {
@@ -86,7 +86,7 @@ func (x *exactValues) read(rows driver.Rows, values []driver.Value) error {
 	return err
 }
 
-// decode replaces the values in the cells of the next row, which the driver has already converted, with exact values.
+// decode replaces values of the next row with exact values. The driver has already converted this row to "values".
 func (x *exactValues) decode(values []driver.Value) {
 	for x.row == x.rows {
 		x.close()

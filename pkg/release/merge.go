@@ -112,8 +112,8 @@ func (m *merge) watched() []event.WatchedAsset {
 }
 
 // alerts returns the alert rules of the project. If a file has problems, the tags and dependencies in it are unknown,
-// and a rule might select too few assets. So a rule also keeps its deployed assets. If a rule with select still has
-// no assets, alerts omits the rule.
+// and a rule might select too few assets. So a rule also keeps its deployed assets. If a rule with the field "select"
+// still has no assets, alerts omits the rule.
 func (m *merge) alerts() []event.AlertRule {
 	if len(m.in.Problems) == 0 {
 		return m.in.Alerts

@@ -13,8 +13,8 @@ type ScheduleChange struct {
 	Kind     string `json:"kind"`
 }
 
-// DiffSchedules compares the schedules of two releases by their definitions. It ignores changes of the
-// field paused, because this field applies to new schedules only.
+// DiffSchedules compares the schedules of two releases by their definitions. It ignores changes of the field "paused",
+// because this field applies to new schedules only.
 func DiffSchedules(before, after []event.Schedule) []ScheduleChange {
 	var changes []ScheduleChange
 	old, now := schedulesByName(before), schedulesByName(after)

@@ -31,8 +31,8 @@ func newToken() string {
 }
 
 // openPatterns are the routes that need neither the token nor a session. The health routes reveal nothing about the
-// state. A callback's URL is signed, and the dispatcher verifies the signature before it reads anything. Except for
-// [pagePatterns], every other request needs the token or the cookie of a session, even if it has no route.
+// state. A callback's URL is signed, and the dispatcher verifies the signature before it reads anything. All other
+// requests, except those for [pagePatterns], need the token or the cookie of a session, even if they have no route.
 var openPatterns = []string{"GET /healthz", "GET /readyz", contract.CallbackPattern}
 
 // access decides which requests reach the routes of a stack.

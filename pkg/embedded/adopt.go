@@ -78,10 +78,9 @@ func (s *Stack) whileWritable(ctx context.Context) (_ context.Context, stop func
 	}
 }
 
-// adopt appends a heartbeat for every attempt that was running when the last owner ended, because
-// this process delivers it again. While no process owned the folder, none received heartbeats,
-// so missing heartbeats do not prove that an attempt failed. Without the appended heartbeats, the overdue liveness
-// timer would fail the attempts.
+// adopt appends a heartbeat for every attempt that was running when the last owner ended, because this process delivers
+// the attempt again. While no process owned the folder, none received heartbeats, so missing heartbeats do not prove
+// that an attempt failed. Without the appended heartbeats, the overdue liveness timer would fail the attempts.
 func (s *Stack) adopt(ctx context.Context, snap *snapshot.Snapshot) (*snapshot.Snapshot, error) {
 	var heartbeats []*event.Envelope
 	now := event.At(s.opts.Clock.Now())

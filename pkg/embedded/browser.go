@@ -31,7 +31,7 @@ const (
 )
 
 // pagePatterns are the routes of the web page. They serve files that are the same for everybody, so they need no
-// credential. The page reads the state through other routes, which need one.
+// credential. The page reads the state through other routes, which need a credential.
 var pagePatterns = []string{"GET /{$}", "GET /w/", "GET /assets/", "GET /login"}
 
 // browsers authenticates web browsers.

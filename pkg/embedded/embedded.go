@@ -78,7 +78,7 @@ type Options struct {
 	Root string
 	// Actor is the principal that starts runs: "user:jane".
 	Actor string
-	// Routes adds routes to the stack's HTTP server. It may be nil. The worker is nil if another process
+	// Routes adds routes to the stack's HTTP server. It may be nil. It is called with a nil worker if another process
 	// executes the tasks.
 	Routes func(*http.ServeMux, *engine.Engine, *worker.Worker)
 	// Page serves the web page below /w/ and /assets/. Nil: none is served, and no browser can log in.
@@ -335,8 +335,8 @@ func (s *Stack) owner() Owner {
 }
 
 const (
-	// heartbeatEvery is the time between two heartbeats of a local worker, with which the worker asks whether to stop.
-	// Few heartbeats become ledger events.
+	// heartbeatEvery is the time between two heartbeats of a local worker. With each heartbeat, the worker also asks
+	// whether to stop. Few heartbeats become ledger events.
 	heartbeatEvery = time.Second
 	headerTimeout  = 10 * time.Second
 	// linger is how long the start of a task may wait to be appended. A task that takes less time reports its start and
@@ -401,7 +401,7 @@ func (s *Stack) Failure() (since time.Time, err error) {
 func (s *Stack) Done() error { return s.group.Wait() }
 
 // answerWithin is how long a closing stack still answers the requests of a worker in another process. Without this
-// time, a report could get no response. The worker would send it again, but no process would receive it.
+// time, a report might not be answered. The worker would send it again, but no process would receive it.
 const answerWithin = time.Second
 
 // flushWithin is how long a closing stack waits for running merges. Without this wait, a series of

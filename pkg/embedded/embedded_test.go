@@ -71,7 +71,7 @@ func run(t testing.TB, e *engine.Engine, runKey string, assets ...plan.Asset) en
 	return handle
 }
 
-// await waits for a run until the function ok returns true, and returns the snapshot for which it does.
+// await waits until the function "ok" returns true for a run, and returns the snapshot for which it does.
 func await(t testing.TB, e *engine.Engine, runID string, ok func(*snapshot.Snapshot, *state.Run) bool) *snapshot.Snapshot {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -117,7 +117,7 @@ func TestImagesRunBuiltProgramsWithoutRoot(t *testing.T) {
 	require.FileExists(t, "../.dockerignore")
 }
 
-// The script runs against a docker that answers with made-up digests: tests have no registry.
+// The script calls a fake docker, which answers with made-up digests: tests have no registry.
 func TestPinImagesWritesDigests(t *testing.T) {
 	bin, file := t.TempDir(), filepath.Join(t.TempDir(), "Dockerfile")
 	text, err := os.ReadFile("Dockerfile")
@@ -126,7 +126,7 @@ func TestPinImagesWritesDigests(t *testing.T) {
 	pin := func(answer string) (string, error) {
 		require.NoError(t, os.WriteFile(filepath.Join(bin, "docker"), []byte("#!/bin/sh\n"+answer+"\n"), 0o700)) //nolint:gosec // a program
 		cmd := exec.Command("../scripts/pin-images", file)
-		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")) //nolint:forbidigo // the commands need the path of this process
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")) //nolint:forbidigo // the commands need PATH
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return string(out), err
 		}

@@ -39,9 +39,8 @@ func serve(c *clustertest.Cluster) served {
 	return all
 }
 
-// A service that has just started already serves every series that alerts and the dashboard query,
-// with the labels and values of the queries. A counter that appeared only with its first event
-// would have no increase for that event.
+// From its start, a service serves every series that the queries of alerts and of the dashboard read, with the labels
+// and values in these queries. A counter that appeared only with its first event would have no increase for that event.
 func TestQueriedMetricsExistFromTheStart(t *testing.T) {
 	c := clustertest.Start(t, clustertest.Options{Worker: http.NotFoundHandler()})
 	all := serve(c)

@@ -49,7 +49,7 @@ type Done struct {
 // compiling code are not measured.
 func Warming() Job { return Job{Workload: "warming", Runs: 5, AtOnce: 5, After: diamonds()} }
 
-// Idle is the workload that measures a peer that is idle after its runs.
+// Idle is the workload that measures a peer while it is idle, after its runs.
 const Idle = "W4"
 
 // Workloads returns the workloads of servo-bench that peers can execute.
@@ -81,7 +81,7 @@ func Named(workload string, idleRuns int) (Job, error) {
 // Tasks returns the number of tasks in all runs.
 func (j Job) Tasks() int { return j.Runs * len(j.After) }
 
-// Each calls the function do for each run, with at most j.AtOnce calls at the same time, and waits for all calls to
+// Each calls the function "do" for each run, with at most j.AtOnce calls at the same time, and waits for all calls to
 // return. After an error it starts no more calls.
 func (j Job) Each(do func(run int) error) error {
 	var (

@@ -14,8 +14,8 @@ func TestGCPercentFallsWithLiveHeap(t *testing.T) {
 	}
 }
 
-// TestGarbageIsTunedBesideSmallObjects fails if the finalizer that tunes the collector does not run because live
-// objects are in the same block.
+// TestGarbageIsTunedBesideSmallObjects fails if live objects in the same block prevent the finalizer from running, so
+// that it does not tune the collector.
 func TestGarbageIsTunedBesideSmallObjects(t *testing.T) {
 	const tuners = 100
 	tuned := make(chan int, 100*tuners)

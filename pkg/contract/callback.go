@@ -89,10 +89,10 @@ func pathSegment(s string) string {
 	return url.PathEscape(s)
 }
 
-// VerifyCallback checks the signature and expiry of a callback. The caller must set Domain, RunID, TaskKey and Verb
-// of named from the unescaped path. The signature is in the Authorization header, or in the query (contract 1.0),
-// never in both. The error wraps [ErrForged] or [ErrExpired]. The caller must check that the body is about the same
-// attempt.
+// VerifyCallback checks the signature and expiry of a callback. In the parameter named, the caller sets Domain, RunID,
+// TaskKey and Verb from the unescaped path of the URL. The signature is in the Authorization header, or in the query
+// (contract 1.0), never in both. The error wraps [ErrForged] or [ErrExpired]. The caller must check that the body is
+// about the same attempt.
 func VerifyCallback(named Callback, query url.Values, authorization string, keys Keyring, now event.Time) (Callback, error) {
 	sig, err := signatureOf(query, authorization)
 	if err != nil {

@@ -224,9 +224,8 @@ func (m *CommitMarker) Output() *event.Output {
 	return out
 }
 
-// For returns the description of the output with a URI: the marker itself or, if the output belongs to one
-// partition of a batch, the partition's part of the marker. It returns nil if the marker does not name the
-// output.
+// For returns the part of the marker that describes the output at uri: the marker itself or, if uri is the folder of
+// one partition of a batch, the part for this partition. It returns nil if the marker does not name the output.
 func (m *CommitMarker) For(uri string) *CommitMarker {
 	if m.URI == uri {
 		return m

@@ -6,8 +6,8 @@ import (
 	"net/http"
 )
 
-// Source returns this process's ID token for an audience. A source may cache tokens until they
-// expire; callers do not.
+// Source returns this process's ID token for an audience. A source may cache tokens until they expire. Callers must not
+// cache tokens.
 type Source func(ctx context.Context, audience string) (string, error)
 
 // Transport returns a transport that adds an ID token for the called service to each request

@@ -33,8 +33,8 @@ func ParseAllowed(texts []string) (Allowed, error) {
 	return all, nil
 }
 
-// Only returns a function that reads secrets with the function from, but rejects secrets that the channels of the
-// tenant may not use.
+// Only returns a function that calls the parameter from to read a secret, but returns an error for a secret that the
+// channels of the tenant may not use.
 func (a Allowed) Only(tenant string, from func(ctx context.Context, reference string) (string, error)) func(context.Context, string) (string, error) {
 	return func(ctx context.Context, reference string) (string, error) {
 		for _, x := range a {

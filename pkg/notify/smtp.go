@@ -63,7 +63,7 @@ func (s *Sender) smtp(ctx context.Context, c *release.Channel, m *Message) error
 // memory, and the channels of several tenants share a process.
 const maxMailAnswers = 4 * MaxBytes
 
-// bounded is a connection from which at most left bytes can be read.
+// bounded is a connection that limits how many bytes are read. The field left is how many more may be read.
 type bounded struct {
 	net.Conn
 

@@ -63,8 +63,8 @@ type Alert struct {
 	Subject string `col:"subject,key,dict"`
 	Cause   string `col:"cause,key,dict"`
 	Rule    string `col:"rule,key,dict"`
-	// Items is the number of rows of alert_items, which are the parts of the subject that have to recover. More counts
-	// the failures of parts beyond [MaxAlertItems].
+	// Items is the number of parts of the subject that have to recover. Each has a row of alert_items. More counts the
+	// failures of parts beyond [MaxAlertItems], which have no rows.
 	Items    int64      `col:"items"`
 	More     int64      `col:"more"`
 	Count    int64      `col:"count"`    // number of transitions since the alert was opened
@@ -97,8 +97,8 @@ func (*Alert) newTable() store { return new(rowTable[Key3, Alert, *Alert]) }
 // Open reports whether the subject has not recovered.
 func (r *Alert) Open() bool { return r.Items > 0 }
 
-// AlertItem is a row of alert_items: a part of the subject of an alert that has to recover before the alert ends, such
-// as a partition of an asset.
+// AlertItem is a row of alert_items: a part of an alert's subject, such as a partition of an asset. The alert ends when
+// all of its parts have recovered.
 type AlertItem struct {
 	Subject string `col:"subject,key,dict"`
 	Cause   string `col:"cause,key,dict"`
@@ -308,7 +308,7 @@ func (s *State) AlertsOf(subject string, yield func(*Alert) bool) {
 	s.Alerts.Ascend(Key3{A: subject}, func(row *Alert) bool { return row.Subject == subject && yield(row) })
 }
 
-// same returns an error if the indexes differ from want.
+// same compares the indexes with those of the parameter want, and returns an error if they differ.
 func (a *alerting) same(want *alerting) error {
 	for _, err := range []error{
 		same("quiet alerts", a.quiet.Items(), want.quiet.Items()),

@@ -133,7 +133,7 @@ const (
 	TickDropped   TickOutcome = "DROPPED"         // too many ticks wait
 	TickReplaced  TickOutcome = "REPLACED"        // a later tick replaced it
 	TickRefused   TickOutcome = "REFUSED"         // the run of the tick could not be planned
-	TickCancelled TickOutcome = "CANCELLED"       // ended by a command, or with its schedule
+	TickCancelled TickOutcome = "CANCELLED"       // ended by a command, or because the schedule was removed
 )
 
 // Final reports whether a tick with this outcome never changes again.
@@ -406,7 +406,7 @@ func (s *State) TicksOf(schedule string, yield func(*Tick) bool) {
 // Wake returns the domain's latest wake timer in any state, or nil.
 func (s *State) Wake() *Timer { return s.singleton("timer:wake:", event.TimerWake) }
 
-// same returns an error if the indexes differ from want.
+// same compares the indexes with those of the parameter want, and returns an error if they differ.
 func (a *automation) same(want *automation) error {
 	for _, err := range []error{
 		same("times of schedules and requests", a.wake.Items(), want.wake.Items()),

@@ -47,8 +47,8 @@ const (
 type Backfill struct {
 	BackfillID string `col:"backfill_id,key"` // a ULID
 	CreatedBy  string `col:"created_by,null,dict"`
-	// Assets and Selection are JSON lists: the assets, and the selections of partitions. If Only is set, the backfill
-	// contains only partitions that had the status Only when it was created; "": any status.
+	// Assets and Selection are JSON lists: the assets, and the selections of partitions. Only is a status: the backfill
+	// contains only the partitions that had this status when the backfill was created. "": any status.
 	Assets    string `col:"assets"`
 	Selection string `col:"partition_selection,null"`
 	Only      string `col:"only_status,null,dict"`
@@ -191,7 +191,7 @@ type Cells []byte
 // The states of partitions.
 const (
 	CellLeft      = 'l' // to be done
-	CellRunning   = 'r' // left, and the current run materializes it
+	CellRunning   = 'r' // to be done; the current run materializes it
 	CellDone      = 'd' // materialized, or its task had nothing to do
 	CellFailed    = 'f'
 	CellSkipped   = 's' // not tried: an upstream failed, an input is missing, or its run was cancelled
@@ -317,7 +317,7 @@ func (s *State) ChunksOf(backfill string, yield func(*Chunk) bool) {
 	s.Chunks.Ascend(ChunkKey{BackfillID: backfill}, func(r *Chunk) bool { return r.BackfillID == backfill && yield(r) })
 }
 
-// same returns an error if the indexes differ from want.
+// same compares the indexes with those of the parameter want, and returns an error if they differ.
 func (b *backfills) same(want *backfills) error {
 	for _, err := range []error{
 		same("waiting chunks", b.waiting.Items(), want.waiting.Items()),

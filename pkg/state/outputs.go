@@ -91,9 +91,9 @@ type Partition struct {
 	// VersionSeq is the fold sequence at which the output became visible.
 	VersionSeq int64 `col:"version_seq"`
 	// InputsSeq and RootRun are copied from the [Run] that made the output, and LeftOut from the [Task]. They show
-	// which inputs the task could read. The LeftOut of an approved output is never 0. Such an output became visible at
-	// its approval, and VersionSeq is that of the approval. But the task cannot have read outputs that its chain of
-	// retries made between the end of the task and the approval.
+	// which inputs the task could read. An approved output became visible at its approval, and its VersionSeq is that
+	// of the approval. But the task cannot have read outputs that other runs of its chain of retries made between the
+	// end of the task and the approval. The LeftOut of an approved output is therefore never 0.
 	InputsSeq int64  `col:"inputs_seq"`
 	RootRun   string `col:"root_run,null"`
 	LeftOut   int64  `col:"left_out"`
@@ -120,6 +120,7 @@ func (r *Partition) ReadIn() string {
 
 // Incomplete reports whether the task of the output ran although an upstream task had not succeeded. Such a task has
 // certainly read only outputs of its own run. It has not read an older output of that upstream, even one that an
-// earlier run of the same chain of retries made. Incomplete also returns true for an approved output whose chain was
-// planned on an empty state, even if it is complete, because its row looks the same.
+// earlier run of the same chain of retries made. Incomplete also returns true for every approved output whose chain was
+// planned on an empty state. If all upstreams of its task had succeeded, this result is wrong, but the rows of both
+// cases look the same.
 func (r *Partition) Incomplete() bool { return r.LeftOut > 0 && r.InputsSeq == 0 }

@@ -108,7 +108,7 @@ func (r *Run) Root() string { return cmp.Or(r.RootRun, r.RunID) }
 // maxNamed is the maximum number of requested assets, and of requested partitions, in a run's row.
 const maxNamed = 20
 
-// Asked stores which assets and partitions were requested: their numbers, and the first few of each.
+// Asked stores the requested assets and partitions in the row: how many there are, and the first few of each.
 func (r *Run) Asked(assets, partitions []string) {
 	r.RootAssets, r.RootAssetsTotal = firstOf(assets)
 	r.Partitions, r.PartitionsTotal = firstOf(partitions)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// MaxSamples is how many of the newest successful attempts the statistics of an asset describe.
+// MaxSamples is the maximum number of attempts that the statistics of an asset describe: its newest successful ones.
 const MaxSamples = 32
 
 // AssetStatistics is a row of asset_statistics: the durations, output sizes and costs of the newest successful

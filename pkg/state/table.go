@@ -36,8 +36,8 @@ type Table[K, R comparable] interface {
 	Len() int
 	// Get returns the row with this key, or nil.
 	Get(key K) *R
-	// Ascend calls yield for the rows whose keys are greater than or equal to from, in order, until yield returns
-	// false.
+	// Ascend calls yield for the rows in order, beginning with the first key that is not less than the parameter from,
+	// until yield returns false.
 	Ascend(from K, yield func(*R) bool)
 	// Ceiling returns the row with the smallest key that is at least key, or nil.
 	Ceiling(key K) *R
@@ -317,8 +317,8 @@ func (d *declared[K, R, P]) without(list, newer any) any {
 	return listOf(d.Without(rowsOf[R](list), rowsOf[R](newer)))
 }
 
-// diff compares the rows of two tables. Equal rows, the usual case, need no comparison of keys, because a table lists
-// each key once, in ascending order.
+// diff compares the rows of two tables. In the usual case, the tables are equal. Both list each key once, in ascending
+// order, so diff first compares the rows at equal positions.
 func (d *declared[K, R, P]) diff(want, got any) iter.Seq[string] {
 	a, b := rowsOf[R](want), rowsOf[R](got)
 	if slices.EqualFunc(a, b, func(one, other *R) bool { return one == other || *one == *other }) {

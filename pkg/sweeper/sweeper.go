@@ -122,7 +122,7 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 	}
 	targets := targetsOf(wakeups, all, now)
 	result := Result{Full: full, Domains: len(targets)}
-	errs := make([]error, len(targets), len(targets)+2) //nolint:mnd // two more errors: listing, missed domains
+	errs := make([]error, len(targets), len(targets)+2) //nolint:mnd // capacity for two more errors: listing, missed domains
 	var missed atomic.Int64
 	var mu sync.Mutex
 	var g errgroup.Group

@@ -152,8 +152,8 @@ func (f *fixture) rebase() {
 	f.t.Fatal("no new base was published")
 }
 
-// counts returns a counter that from now on counts the operations for which the function counted returns true.
-// Operations may run in parallel.
+// counts returns a counter of all later operations for which the parameter counted returns true. Operations may run in
+// parallel.
 func (f *fixture) counts(counted func(op faultblob.Op, key string) bool) *atomic.Int64 {
 	var n atomic.Int64
 	f.hook = func(op faultblob.Op, key string) faultblob.Fault {

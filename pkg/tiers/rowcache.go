@@ -13,8 +13,8 @@ import (
 // a delta takes six requests, one for each file, however small the files are.
 const maxCachedRows = 4000
 
-// rowCache maps the ids of deltas that a manifest names to their rows. It contains small L0 deltas that this process
-// has made. They are few, because they are soon merged into an L1 delta.
+// rowCache contains the rows of deltas of a manifest, by the id of the delta. It has only small L0 deltas that this
+// process has made. They are few, because they are soon merged into an L1 delta.
 type rowCache map[string]*state.Rows
 
 func (h rowCache) add(id string, rows *state.Rows) {

@@ -7,8 +7,8 @@
 //
 //   - a small delta is inline in the manifest;
 //   - inline deltas are merged into an L0 delta, in files;
-//   - L0 deltas are merged into one L1 delta, together with the preceding L1 deltas if several of
-//     them are no larger;
+//   - L0 deltas are merged into one L1 delta, together with preceding L1 deltas if several of these
+//     are no larger than all deltas after them together;
 //   - a new base is written when the deltas are larger than half of the base. It omits the rows of
 //     closed runs, which move to history.
 //

@@ -24,7 +24,7 @@ type logHandler struct {
 	slog.Handler // used for records without a trace
 
 	top    slog.Handler                      // a handler without the open groups
-	groups []func(slog.Handler) slog.Handler // functions that open the groups, to apply to top in this order
+	groups []func(slog.Handler) slog.Handler // functions that open the groups; applied to the field top in this order
 	prefix string
 }
 

@@ -32,7 +32,7 @@ const (
 )
 
 // attempt is one execution of a task's attempt in this process. One goroutine executes it and changes its fields. Other
-// goroutines use only reports, the text of output, and fields that never change.
+// goroutines use only the field reports, the text of the field output, and fields that never change.
 type attempt struct {
 	identity
 
@@ -103,7 +103,7 @@ type taskLog struct {
 // usage is what the execution has used.
 type usage struct {
 	metrics  map[string]int64
-	cpu      time.Duration // the CPU time of the query or the command, if measured is set
+	cpu      time.Duration // the CPU time of the query or the command; valid if the field measured is set
 	measured bool
 }
 

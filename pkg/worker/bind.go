@@ -71,8 +71,8 @@ func Bind(ctx context.Context, b Binding) (_ *Bound, err error) {
 	return bd.result, nil
 }
 
-// bindAll binds the queries of a project. It also finds the columns of the assets that the parameter read lists, even
-// if no query reads these assets. The caller must close the result.
+// bindAll binds the queries of a project. It also finds the columns of the assets in the parameter read, even if no
+// query reads these assets. The caller must close the result.
 func bindAll(ctx context.Context, b Binding, read []ids.AssetKey) (_ *binder, err error) {
 	graph, err := plan.NewGraph(sound(b.Assets))
 	if err != nil {

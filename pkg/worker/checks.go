@@ -49,8 +49,8 @@ type checkRun struct {
 	// db is opened by the first check that needs it. shown means that the view of the output exists in db.
 	db    *database
 	shown bool
-	// queries maps names of SQL checks to the queries with absolute paths. broken maps the names of the other SQL checks
-	// to the errors because of which their paths could not be resolved.
+	// queries maps names of SQL checks to the queries with absolute paths. broken contains the errors of the other SQL
+	// checks, whose paths could not be made absolute, by name.
 	queries map[string]*resolvedQuery
 	broken  map[string]error
 	// candidate is the folder in which commands read the output.
@@ -62,8 +62,9 @@ type checkRun struct {
 	final map[string]bool
 }
 
-// audit runs those checks of a phase that the parameter only names. If only is nil, audit runs all checks of the phase.
-// It adds their results to the results of the attempt, and returns an error if the results fail the task.
+// audit runs the checks of a phase. If the parameter only is not nil, audit runs only the checks whose names it
+// contains. It adds the results of the checks to the results of the attempt, and returns an error if the results fail
+// the task.
 func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string) error {
 	before, final := len(a.checkResults), map[string]bool{}
 	if err := a.runChecks(ctx, t, phase, inputs, made, only, final); err != nil {
@@ -72,8 +73,8 @@ func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []inp
 	return a.gate(a.checkResults[before:], final)
 }
 
-// runChecks runs the checks of a phase and adds their results to the results of the attempt. It adds to final the
-// broken checks that a retry cannot repair. If it returns an error, the attempt stops.
+// runChecks runs the checks of a phase and adds their results to the results of the attempt. It adds the broken checks
+// that a retry cannot repair to the parameter final. If it returns an error, the attempt stops.
 func (a *attempt) runChecks(
 	ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string, final map[string]bool,
 ) error {
@@ -454,8 +455,8 @@ func firstOf(verdict string, checks []string) string {
 }
 
 // adopt returns the output of an existing marker. The results in the marker become the results of the attempt. If the
-// marker lacks results, because a worker that runs no checks created it, adopt runs these checks on the committed
-// files.
+// marker lacks the results of some checks, because it was created by a worker that runs no checks, adopt runs the
+// missing checks on the committed files.
 func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) (*event.Output, error) {
 	a.checkResults, a.codeChanged, a.overruled = slices.Clone(m.Checks), m.CodeChanged, true
 	missing := quality.Missing(t.Checks, m.Checks)

@@ -130,7 +130,7 @@ func (e *commandError) check() error {
 	return nil
 }
 
-// apply sets the fields of a failure that the command has described.
+// apply overwrites the fields of a failure with the members that the command has written.
 func (e *commandError) apply(f *failure) {
 	if e.Code != "" {
 		f.code = e.Code

@@ -114,8 +114,8 @@ func (p *part) hasTextRows() bool {
 	return false
 }
 
-// withoutParquet returns the error for an input that has no Parquet files. The parameter names contains the names of
-// the input's files.
+// withoutParquet returns the error for an input that has no Parquet files. The parameter names lists the files of the
+// input.
 func (in *input) withoutParquet(label string, names []string) error {
 	const write = "its command must write files that end in .parquet to SERVO_OUTPUT"
 	if len(names) == 0 {
@@ -127,7 +127,7 @@ func (in *input) withoutParquet(label string, names []string) error {
 	case 1:
 		advice = ", or set output: {format: " + formats[0] + "} and run the asset again"
 	default:
-		advice = ", or set output: {format: " + strings.Join(formats, "} or {format: ") + "}, because a table is read from files of one format, and run the asset again"
+		advice = ", or set output: {format: " + strings.Join(formats, "} or {format: ") + "} and run the asset again (a table is read from files of one format)"
 	}
 	const most = 5
 	return permanent(CodeInvalidInput, "input %s has no Parquet files, only %s: %s%s", label, strings.Join(names[:min(len(names), most)], ", "), write, advice)
@@ -226,7 +226,7 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
 		return part{}, fail(CodeMissingInput, CategoryInfrastructure,
-			fmt.Errorf("input %s was never committed, or a newer version replaced it and `keep` has expired: start a new run: %w",
+			fmt.Errorf("input %s was never committed, or a newer version replaced it and it is no longer kept (see `keep`): start a new run: %w",
 				labelOf(asset, partitionKey), err))
 	case err != nil:
 		return part{}, err

@@ -16,8 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// quarantined returns w with a quarantine, and with a check that passes only if a file named good exists in the
-// project's folder.
+// quarantined returns w with a quarantine, and with a check that passes only if the project's folder has a file "good".
 func quarantined(w plan.Work) plan.Work {
 	w = checked(w, quality.Check{Name: "good", Kind: quality.Command, Command: []string{"sh", "-c", `test -f good && exit 0; echo '{"passed": false}' > $SERVO_VERDICT`}})
 	w.Quarantine = &event.Quarantine{ExpiresSec: 60}

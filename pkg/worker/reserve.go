@@ -72,8 +72,8 @@ func (m *memory) free(r *reservation) {
 	}
 }
 
-// admit starts all waiting tasks that may start. If a task has waited for overtaking or longer, no later task may
-// start before it.
+// admit starts all waiting tasks that may start. If a task has waited for at least the duration overtaking, no later
+// task may start before it.
 func (m *memory) admit(now time.Time) {
 	blocked := false
 	m.waiting = slices.DeleteFunc(m.waiting, func(r *reservation) bool {

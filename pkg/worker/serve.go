@@ -216,7 +216,8 @@ func (w *Worker) await(ctx context.Context, j *job) answer {
 // the worker reports the end, or missing heartbeats show that the attempt has died. The queue may not drop it while
 // the end is being reported: if the report fails, only a redelivery repeats it.
 func (j *job) release() bool {
-	// Set released before reading executing, so that a report that begins in between sees released.
+	// Set the field released before the field executing is read. A report that begins between the two then sees that
+	// released is set.
 	j.released.Store(true)
 	return j.executing.Load()
 }

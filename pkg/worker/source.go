@@ -30,7 +30,7 @@ func (a *attempt) unpackSource(ctx context.Context, t *work) error {
 	case err == nil:
 		t.root, t.unpacked = dir, true
 		if t.SQL == "" || slices.ContainsFunc(t.Checks, func(c quality.Check) bool { return len(c.Command) > 0 }) {
-			a.w.caches.sources.Suspect(sha) // from now until it ends, the program may change the files
+			a.w.caches.sources.Suspect(sha) // from now until the command ends, it may change the files
 			a.cleanups = append(a.cleanups, func() { a.w.caches.sources.Suspect(sha) })
 		}
 		a.cleanups = append(a.cleanups, done)

@@ -25,7 +25,7 @@ func exactly(t *sqltext.Type) string {
 		utc    = ` *(Z|UTC|[+-][0:]+)?` // Servo's times are UTC, so this offset is no loss
 		anyOne = ` *(Z|[+-][0-9:]+|[A-Z][A-Z0-9_/+-]*)?`
 	)
-	// A clock has at most this many digits after the decimal point, and then only zeros.
+	// fraction is the end of clock: at most the given number of digits after the decimal point, and then only zeros.
 	fraction := func(digits int) string { return `(\.[0-9]{0,` + strconv.Itoa(digits) + `}0*)?)?` }
 	timestamp := func(digits int, zone string) string {
 		return `(?i) *(-?infinity|epoch|` + day + `([ T]` + clock + fraction(digits) + zone + `)?) *`

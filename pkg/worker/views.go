@@ -31,8 +31,8 @@ func createView(key ids.AssetKey, query string) []string {
 	}
 }
 
-// noRows returns a query without rows and with the declared columns. It replaces the input of an asset that reads
-// itself, if the task's partition has no earlier output to read.
+// noRows returns a query whose result has the declared columns and no rows. It replaces the input of an asset that
+// reads itself, if the task's partition has no earlier output to read.
 func (a *attempt) noRows(t *work) string {
 	return plan.EmptyRows(t.Checks, t.plan.PartitionColumns[a.asset.String()])
 }

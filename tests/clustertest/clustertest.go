@@ -230,8 +230,8 @@ func (c *Cluster) Metrics(service, metric string) []string {
 	return lines
 }
 
-// Eventually waits until a condition is true: until the function holds returns true. The test fails if this takes
-// more than a minute. The parameter what describes the condition.
+// Eventually calls the parameter holds until it returns true. The test fails if this takes more than a minute. The
+// parameter what is the message of this failure.
 func (c *Cluster) Eventually(what string, holds func() bool) {
 	c.T.Helper()
 	const within, every = time.Minute, 10 * time.Millisecond

@@ -4,8 +4,8 @@
 // Tasks do nothing, so that only orchestration is measured. Everything else works as in production, on one of two
 // stores:
 //
-//   - a folder: a new state folder for each sample, durable writes, a worker in another process
-//     with pushed deliveries and callbacks over HTTP, commit markers, Parquet;
+//   - a folder: a new state folder for each sample, with durable writes, commit markers and Parquet. Tasks are pushed
+//     over HTTP to a worker in another process, which reports with callbacks;
 //   - a simulated cloud: the services on a store, a queue and a network with the latencies of a
 //     cloud, and with a bill (package cloudsim).
 package bench

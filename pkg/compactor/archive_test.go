@@ -284,7 +284,7 @@ func TestRebuildForgetsDamagedArchiveFile(t *testing.T) {
 	require.ErrorAs(t, err, &lost)
 	require.Len(t, lost.Groups, report.Lost)
 
-	w.faults(func(op faultblob.Op, key string) faultblob.Fault { // another read may succeed
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault { // a failed read proves no damage: another read may succeed
 		if op == faultblob.Get && strings.HasPrefix(key, "archive/") {
 			return faultblob.FailBefore
 		}

@@ -204,7 +204,7 @@ const keepLedger = 8 * 24 * time.Hour
 const maxPause = 50 * time.Millisecond
 
 // Run folds until ctx is done, and runs maintenance concurrently. It may be called once. Entries that were announced
-// but not folded are in the ledger, where the barrier at the start of the next Run finds them.
+// but not folded are in the ledger, where the next barrier finds them.
 func (c *Compactor) Run(ctx context.Context) error {
 	defer c.tiers.AwaitMerges()
 	defer close(c.ended)

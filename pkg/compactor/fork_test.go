@@ -102,7 +102,7 @@ func TestReloadOfOtherTimelineListsAgain(t *testing.T) {
 	w.append(w.Finished(run, "a", 1, event.Succeeded))
 	w.clock.pass(10 * time.Minute)
 	w.Now = w.clock.Now()
-	later := w.append(w.Finished(run, "b", 1, event.Succeeded)) // compactor one learns the store's time from this entry
+	later := w.append(w.Finished(run, "b", 1, event.Succeeded)) // the first compactor learns the store's time from this entry
 	for range 2 {                                               // the second listing begins after the store's time is known
 		w.clock.pass(time.Second)
 		_, err := one.Step(t.Context(), compactor.Request{Barrier: true})

@@ -126,8 +126,8 @@ func TestClosedRunMovesToHistory(t *testing.T) {
 	w.verify()
 }
 
-// An event of a closed run changes nothing, whether the run is still in the live state or in
-// history, or the ledger is replayed.
+// An event of a closed run changes nothing. This holds while the run is in the live state, after it has moved to
+// history, and in a replay of the ledger.
 func TestEventOfClosedRunIsLate(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

@@ -17,7 +17,7 @@ type loaded struct {
 	manifest *manifest.Manifest // nil: none is published
 	caughtUp event.Time         // never decreases within a timeline; the time in the manifest may be older
 	complete string             // never decreases within a timeline: every entry named below it is folded
-	// unannounced reports that a sweep has found unannounced entries, and that no revision records this fact yet.
+	// unannounced is set if a sweep has found unannounced entries, and no revision records this fact yet.
 	unannounced bool
 	// tried contains the entries with dead letters that this process has already tried to fold again. Another try would
 	// have the same result.

@@ -60,7 +60,7 @@ func TestRebuildForgetsAssetWhoseRunATimerEnded(t *testing.T) {
 }
 
 // A run, or a deployment, has a smaller id than the command to forget the asset, but was folded after the command. A
-// rebuild folds it first, and must forget the asset although the asset is in use.
+// rebuild folds the run or the deployment first, and must forget the asset although the asset is in use.
 func TestRebuildForgetsAssetThatIsInUseByOrderOfIDs(t *testing.T) {
 	for _, late := range []string{"run", "deployment"} {
 		w := newWorld(t)

@@ -296,7 +296,7 @@ func TestRebuildCopiesFilesThatMayBeCollected(t *testing.T) {
 	w.verify()
 }
 
-// A build that did not know an event type refused a group. Rebuilds had an error: they folded such a group where it
+// A build that did not know an event type refused a group. Earlier rebuilds folded such a group at the place where it
 // had been refused, before later events of the ledger, so the result differed from the live state.
 func TestRebuildKeepsWhatAnOlderBuildRefused(t *testing.T) {
 	w := newWorld(t)

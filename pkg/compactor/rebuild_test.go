@@ -439,7 +439,8 @@ func TestRebuildDefersCancelAfterItsCauses(t *testing.T) {
 	w.verify()
 }
 
-// Another run had the run key. This test fails if a rebuild lets the second run wait until the key is free.
+// A run was refused because another run had its run key. This test fails if a rebuild starts the refused run when the
+// key is free.
 func TestRebuildDoesNotStartOldRunKeyLosers(t *testing.T) {
 	w := newWorld(t)
 	trigger := func(run string) compactor.Entry {

@@ -83,7 +83,7 @@ type round struct {
 	complete string
 }
 
-// reading records the entries that a round has read so far, by the way in which they are handled.
+// reading sorts the entries that a round has read so far by how they are handled.
 type reading struct {
 	// known are the entries that were announced, or recorded, before the round's listing.
 	known map[string]bool
@@ -97,8 +97,9 @@ type reading struct {
 	later []Entry
 }
 
-// step executes a round: it lists, reads, folds and publishes. It also returns the round that must follow. This round
-// contains the entries whose timers only the listing has found. If it contains none, no round is necessary.
+// step executes a round: it lists, reads, folds and publishes. It also returns the round that must follow. The returned
+// round contains the entries whose timers only the listing has found. If it contains none, no further round is
+// necessary.
 func (c *Compactor) step(ctx context.Context, r round) (result Result, next round, err error) {
 	entries, err := c.gather(ctx, &r)
 	if err != nil {

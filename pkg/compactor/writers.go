@@ -31,8 +31,9 @@ func (c *Compactor) hasOtherWriters() bool {
 	return c.cfg.Shared && at != 0 && age.Abs() < otherWriterAge
 }
 
-// linger returns how long a request lingers: a lazy request always lingers, and a request from a notification lingers
-// while other instances publish. Other requests never linger, because perhaps no other instance knows their entries.
+// linger returns how long a request lingers. Barriers, sweeps and flushes never linger. A lazy request lingers, and a
+// request from a notification lingers while other instances publish. Other requests never linger, because perhaps no
+// other instance knows their entries.
 func (c *Compactor) linger(r Request) time.Duration {
 	switch {
 	case r.Barrier || r.Sweep || r.Flush:

@@ -56,7 +56,7 @@ func TestNotifiedEntryLingersForOtherWriter(t *testing.T) {
 	one, other := w.open("one"), w.open("other")
 	_, entry := w.trigger(foldtest.Task("a"))
 	w.step(one, entry)
-	// Now compactor one knows of another writer.
+	// Now the first compactor knows of another writer.
 	w.step(other, w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopeWorkspace, Slots: 9}))
 	stop := w.run(other)
 	defer stop()

@@ -24,8 +24,8 @@ type AttentionKind string
 const (
 	// AttentionFailed: tasks of an asset have failed, and no later run has materialized their partitions.
 	AttentionFailed AttentionKind = "FAILED"
-	// AttentionLate: an asset has missed a deadline, and its partitions are still missing or stale, or its newest output
-	// is older than its freshness limit.
+	// AttentionLate: an asset has missed a deadline and its partitions are still missing or stale; or the newest output
+	// of an asset is older than the freshness limit.
 	AttentionLate AttentionKind = "LATE"
 	// AttentionQuarantined: checks have blocked outputs of an asset, and the outputs are waiting for a decision.
 	AttentionQuarantined AttentionKind = "QUARANTINED"

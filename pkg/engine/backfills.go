@@ -59,7 +59,7 @@ type BackfillRequest struct {
 // PlannedBackfill is a backfill that is not created yet.
 type PlannedBackfill struct {
 	Chunks *backfill.Chunks
-	// Assets are the assets in the order of their keys. Tasks is the number of partitions of each asset.
+	// Assets are the assets in the order of their keys. Tasks maps each asset to the number of its partitions.
 	Assets   []ids.AssetKey
 	Tasks    map[ids.AssetKey]int
 	Selected []string

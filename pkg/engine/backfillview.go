@@ -57,7 +57,7 @@ type Backfill struct {
 	Codes map[string]int64 `json:"error_codes,omitempty"`
 	// Runs are the live runs of the backfill.
 	Runs []string `json:"runs,omitempty"`
-	// ETA estimates when the backfill will end, from the partitions that ended in the last hour; nil: unknown.
+	// ETA estimates how much longer the backfill takes, from the partitions that ended in the last hour; nil: unknown.
 	ETA *BackfillETA `json:"eta,omitempty"`
 }
 
@@ -203,7 +203,7 @@ func findBackfill(ctx context.Context, snap *snapshot.Snapshot, id string) (*sta
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nil, fmt.Errorf("backfill %q: %w: %d backfills end with it; use more characters of the id", id, ErrNotFound, len(found))
+		return nil, fmt.Errorf("backfill %q: %w: the ids of %d backfills end with it; use more characters of the id", id, ErrNotFound, len(found))
 	case len(rows) == 0:
 		return nil, fmt.Errorf("backfill %q: %w: there are no backfills: create one with `servo backfill create`", id, ErrNotFound)
 	}

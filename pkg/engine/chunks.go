@@ -39,9 +39,9 @@ type ChunkRequest struct {
 	Document func(ctx context.Context, ref string) (*backfill.Document, error)
 }
 
-// StartChunk plans the remaining partitions of a chunk on a snapshot, and starts the run of the chunk. If no
-// remaining partition can run or needs to run, StartChunk refuses the request. It returns nil if another process has
-// already handled the request.
+// StartChunk plans the partitions of a chunk that are not done, on a snapshot, and starts the run of the chunk. If none
+// of them can run or needs to run, StartChunk refuses the request. It returns nil if another process has already
+// handled the request.
 func (e *Engine) StartChunk(ctx context.Context, snap *snapshot.Snapshot, r ChunkRequest, now time.Time) error {
 	key, _, _ := state.ParseChunkRequest(r.Row.RequestID)
 	b, chunk := snap.State.Backfills.Get(key.BackfillID), snap.State.Chunks.Get(key)
@@ -90,8 +90,8 @@ type chunkPlanner struct {
 	document   *backfill.Document
 	evaluation *staleness.Evaluation
 	cells      []backfill.Cell
-	left       []int // positions of the remaining partitions
-	done       []int // positions of the remaining partitions that need no run
+	left       []int // positions of the partitions that need a run
+	done       []int // positions of the partitions that are done, and need no run
 }
 
 // read reads the list of the chunk's partitions, and finds the partitions that are done.
@@ -209,7 +209,7 @@ func (p *chunkPlanner) checkDefinitions() error {
 	return found
 }
 
-// plan plans those remaining partitions of the chunk that can run. It returns nil if there are none.
+// plan plans those partitions in p.left that can run. It returns nil if there are none.
 func (p *chunkPlanner) plan(ctx context.Context) (*plan.Plan, error) {
 	calendar := view.Calendar(p.snap.State, p.now)
 	assets := make(map[ids.AssetKey]*plan.Asset, len(p.request.Run.Plan.Assets))

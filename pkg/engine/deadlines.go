@@ -172,7 +172,7 @@ func (e *Engine) Promises(ctx context.Context) ([]Promise, error) {
 	return e.PromisesAt(ctx, snap, e.cfg.Clock.Now())
 }
 
-// PromisesAt is like [Engine.Promises], but reads the given snapshot, and judges it at the given time.
+// PromisesAt is like [Engine.Promises], but reads the given snapshot, and judges the promises at the given time.
 func (e *Engine) PromisesAt(ctx context.Context, snap *snapshot.Snapshot, now time.Time) ([]Promise, error) {
 	return PromisesOf(ctx, snap, func(sha string) ([]plan.Asset, error) {
 		_, code, err := e.ReadRelease(ctx, sha)
@@ -288,7 +288,7 @@ func (r *risk) judge(x *Promise, row *state.Promise) error {
 	return nil
 }
 
-// unmade reports whether a partition in the period of a deadline is missing or stale.
+// unmade reports whether the period of a deadline has a missing or stale partition, or has not ended.
 func (r *risk) unmade(row *state.Promise, key ids.AssetKey) bool {
 	var spec event.Deadline
 	i := slices.IndexFunc(r.assets, func(a plan.Asset) bool { return a.Key == key })
@@ -310,7 +310,7 @@ func (r *risk) unmade(row *state.Promise, key ids.AssetKey) bool {
 			made = made && p.Status != staleness.Missing && p.Status != staleness.Stale
 		}
 	}
-	return !found || !made // without expected partitions, the period has not ended
+	return !found || !made // a period without expected partitions has not ended
 }
 
 // remaining estimates how long the remaining work for an asset takes: the duration of the longest chain of assets that

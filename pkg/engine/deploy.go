@@ -61,7 +61,7 @@ type Deployment struct {
 	SupersededBy string     `json:"superseded_by,omitempty"`
 }
 
-// ReleaseConflict is the code of a [*ReleaseConflictError].
+// ReleaseConflict is the error code of a [*ReleaseConflictError].
 const ReleaseConflict = "RELEASE_CONFLICT"
 
 // ReleaseConflictError reports that the current release is not the one that a deployment expected.

@@ -220,7 +220,7 @@ func runNamed(ctx context.Context, snap *snapshot.Snapshot, id string) (string, 
 	case len(found) == 1:
 		return found[0].RunID, nil
 	case len(found) > 1:
-		return "", fmt.Errorf("run %q: %w: %d runs end with it; use more characters of the id", id, ErrNotFound, len(found))
+		return "", fmt.Errorf("run %q: %w: the ids of %d runs end with it; use more characters of the id", id, ErrNotFound, len(found))
 	}
 	return "", errNoRun(snap, id)
 }

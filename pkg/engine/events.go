@@ -72,12 +72,12 @@ type RecordedEvent struct {
 }
 
 // entryRange returns the range of entries that may have events of the run. The range begins at the id of the run,
-// because an entry's id is greater than all ids in the entry. For a run that has ended, it ends at the time at which
-// the run is closed, because later events of the run have no effect.
+// because an entry's id is greater than all ids in the entry. For a run that has ended, the range ends at the time at
+// which the run is closed, because later events of the run have no effect.
 func entryRange(run *state.Run, f Filter) archive.Range {
 	in := archive.Range{After: f.RunID, Most: maxReadEntries + 1}
 	if run != nil && run.State.Terminal() {
-		in.Until = ids.AtTime(run.CompletedAt.Add(state.ClosedAfter).Time()) // later events of the run are ignored as stale
+		in.Until = ids.AtTime(run.CompletedAt.Add(state.ClosedAfter).Time())
 	}
 	return in
 }
@@ -90,8 +90,8 @@ type eventReader struct {
 	found   []*RecordedEvent
 }
 
-// all reads the entries of a range. It stops when the filter has matched as many events as it may, or when it has read
-// the greatest allowed number of entries.
+// all reads the entries of a range. It stops when it has found more events than the limit of the filter, or after
+// maxReadEntries entries.
 func (l *eventReader) all(ctx context.Context, in archive.Range) (more bool, err error) {
 	n := 0
 	for e, err := range l.entries.List(ctx, in) {

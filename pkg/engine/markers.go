@@ -48,7 +48,7 @@ func (m *markers) get(ctx context.Context, row *state.Partition) (*contract.Comm
 	if key := contract.CommitMarkerKeyOf(row.OutputURI); key != m.key {
 		m.key, m.last = key, nil
 		if data, _, err := blob.Get(ctx, m.store, key, contract.MaxCommitMarkerBytes); err == nil {
-			m.last, _ = contract.DecodeCommitMarker(data) // if m.last is nil, the next read returns the error
+			m.last, _ = contract.DecodeCommitMarker(data) // if m.last stays nil, ReadMarker below returns the error
 		}
 	}
 	if m.last != nil {

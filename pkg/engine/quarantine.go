@@ -31,7 +31,7 @@ type Candidate struct {
 	OutputURI string `json:"output_uri"`
 	RowCount  int64  `json:"row_count"`
 	ByteSize  int64  `json:"byte_size"`
-	// FailedChecks lists the checks that blocked the output, or the first of them.
+	// FailedChecks lists the checks that blocked the output. If there are many, it lists only the first ones.
 	FailedChecks    []state.FailedCheck `json:"failed_checks"`
 	BlockedAt       event.Time          `json:"blocked_at"`
 	ExpiresAt       event.Time          `json:"expires_at"`

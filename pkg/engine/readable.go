@@ -109,8 +109,8 @@ func unknownSchemas(ctx context.Context, snap *snapshot.Snapshot, run *state.Run
 	return rows, nil
 }
 
-// ReadMarker returns the marker that names an output, and the key of the marker. This is the commit marker or, for an
-// output that was in quarantine and was approved, the quarantine marker.
+// ReadMarker returns the marker that names an output, and the key of the marker. The marker is the commit marker or,
+// for an output that was in quarantine and was approved, the quarantine marker.
 func ReadMarker(ctx context.Context, store blob.Store, uri string) (*contract.CommitMarker, string, error) {
 	return contract.FindMarker(uri, func(key string) ([]byte, error) {
 		data, _, err := blob.Get(ctx, store, key, contract.MaxCommitMarkerBytes)

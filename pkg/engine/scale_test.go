@@ -54,7 +54,7 @@ const (
 	smallAssets = 996    // 1,000 in total
 	perChunk    = 25_000 // how many rows are written between two bases
 	tenants     = 100
-	minBase     = 64 << 10 // a small size, so that bases are written often, and omit rows as soon as rows can be omitted
+	minBase     = 64 << 10 // a small size, so that bases are written often and omit each row as soon as possible
 )
 
 // assetAt returns an asset with n partitions by day and tenant.

@@ -102,7 +102,7 @@ func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition
 // schemaChange is a difference between the schemas of two partitions of an asset.
 type schemaChange struct {
 	now, other *state.Partition // a chosen partition, and one with a different schema
-	alike      int              // how many chosen partitions have the same schema as now
+	alike      int              // how many chosen partitions have the schema of the partition in the field now
 }
 
 // schemaChanges describes how the schemas of the chosen partitions differ from the schemas of the other partitions of

@@ -94,7 +94,8 @@ func (w *watcher) position() Position {
 
 func (w *watcher) last() int64 { return w.position().Revision }
 
-// start sets w.from to the manifest of the position.
+// start sets w.from to the manifest of the position. If the position is zero or unknown, start sets it to the newest
+// manifest, and sends the position of that manifest.
 func (w *watcher) start(ctx context.Context, after Position) error {
 	if after.Revision > 0 {
 		m, err := w.e.cfg.Manifests.LoadAt(ctx, after.Revision)

@@ -63,8 +63,8 @@ func (m *Metric) Of(service string) bool {
 	return m.Services == nil || slices.Contains(m.Services, service)
 }
 
-// Recorder records measurements and serves them over HTTP. It is safe for concurrent use. The values
-// of labels are in the order of the metric's labels.
+// Recorder records measurements and serves them over HTTP. It is safe for concurrent use. Its methods take the values
+// of labels in the order of the metric's labels.
 type Recorder interface {
 	http.Handler
 	// Begin creates a series with the value 0.

@@ -259,8 +259,8 @@ func (d *dispatchers) announceNow(ctx context.Context, domain ids.Domain, a anno
 	return err
 }
 
-// filled returns an error until the queue has the tasks that the states of the domains require. Domains that fail
-// although others succeed do not count.
+// filled returns an error until the queue has the tasks that the states of the domains require. Domains whose tasks
+// cannot be created do not count, unless this holds for all domains.
 func (d *dispatchers) filled() error {
 	if !d.full.Load() {
 		return errors.New("the queue is being filled from the projections")

@@ -263,7 +263,7 @@ func (r *registry[T]) serve(ctx context.Context, o *opened[T]) {
 	r.mu.Unlock()
 	s.run(ctx)
 
-	<-ctx.Done() // the domain stays open even if run has returned
+	<-ctx.Done() // the domain stays open even if s.run has returned
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.domains, o.domain)

@@ -112,7 +112,7 @@ func (s *Schema) readRow(in *jsontext.Decoder, row reflect.Value) error {
 			}
 			continue
 		}
-		if c.inJSON() { // the decoder rejects duplicate names
+		if c.inJSON() { // counted once: the decoder rejects duplicate names
 			required++
 		}
 		if err := c.readJSON(in, c.Of(row)); err != nil {

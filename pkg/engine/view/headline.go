@@ -92,7 +92,7 @@ func (x *explainer) openOrder(node *state.Task) string {
 	return "the end of " + Some(open) + ", whose output it does not read"
 }
 
-// openMembers counts the members of a group for which the group still waits, by state.
+// openMembers counts, by state, the members that a group still waits for.
 func (x *explainer) openMembers(group *state.Task) string {
 	members := x.upstreams(group.TaskKey)
 	states := map[state.TaskState]int{}
@@ -216,7 +216,7 @@ func (x *explainer) retryWait() string {
 		t.Attempt, headProblem(t.ErrorCode, t.ErrorMessage), t.Attempt+1, t.MaxAttempts, when, granted(t))
 }
 
-// granted says how many attempts a task was granted for attempts that were lost to infrastructure.
+// granted says how many extra attempts a task got to replace attempts that were lost to infrastructure.
 func granted(t *state.Task) string {
 	if t.GrantedAttempts == 0 {
 		return ""

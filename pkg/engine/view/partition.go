@@ -57,7 +57,7 @@ type Marked struct {
 	Reason string     `json:"reason"`
 }
 
-// String describes the mark: "ana marked it as stale on 2025-01-15: wrong prices".
+// String describes the mark: "ana marked it as stale at 2025-01-15T08:00:00Z: wrong prices".
 func (m *Marked) String() string {
 	return fmt.Sprintf("%s marked it as %s at %s: %s", cmp.Or(strings.TrimPrefix(m.By, "user:"), "somebody"), m.Mark, m.At.Time().Format(time.RFC3339), m.Reason)
 }
@@ -81,8 +81,8 @@ type Holding struct {
 	Code              string     `json:"code,omitempty"`
 }
 
-// UpstreamPartition is a partition of an upstream asset. More counts the other partitions of the asset to which the
-// same applies.
+// UpstreamPartition is a partition of an upstream asset. More counts the other partitions of the asset that are listed
+// for the same reason.
 type UpstreamPartition struct {
 	Partition string           `json:"partition"`
 	Status    staleness.Status `json:"status"`

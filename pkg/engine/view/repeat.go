@@ -99,7 +99,7 @@ func (f Repeat) Steps(runID string) []Step {
 	if others := f.Total - f.Checks - f.Code; others > 0 || f.Total == 0 {
 		reason := "A retry repeats the tasks that did not succeed, with the code and the inputs of that run."
 		if len(steps) > 0 {
-			reason = "A retry can only help " + Count(others, "other failed task") + ": it uses the code and the inputs of that run."
+			reason = "A retry can help only " + Count(others, "other failed task") + ": it uses the code and the inputs of that run."
 		}
 		steps = append(steps, Step{StepRetry, "servo retry " + runID + " --failed", reason})
 	}

@@ -40,7 +40,7 @@ func (*Format) Decode(s *table.Schema, data []byte, add func() reflect.Value) (e
 	}
 	d := decoder{schema: s, reader: reader, add: add, scratch: memory}
 	if err := d.run(int64(len(data))); err != nil {
-		return err // the library may still use the memory
+		return err // memory is not released: the library may still use it
 	}
 	memory.release()
 	return nil

@@ -121,9 +121,9 @@ func (s *server) ListRuns(ctx context.Context, r *servov1.ListRunsRequest) (*ser
 	return list, nil
 }
 
-// findRuns returns the runs that a query accepts. The row of a run names only its first requested assets. So if an asset
-// is given, findRuns looks for tasks of the asset in the runs whose rows do not name all requested assets. If there are
-// many such runs, the page ends when q.Enough returns true.
+// findRuns returns the runs that a query accepts. The row of a run names only the first 20 requested assets. So if an
+// asset is given, findRuns looks for tasks of the asset in the runs whose rows do not name all requested assets. If
+// there are many such runs, the page ends when q.Enough returns true.
 func (p *page) findRuns(ctx context.Context, q snapshot.RunQuery, asset string) (listed snapshot.RunPage, err error) {
 	size, searched := q.Limit, false
 	for {
@@ -171,7 +171,7 @@ const (
 	maybe // the row of the run does not name all requested assets
 )
 
-// requested says whether a run requested an asset. The parameter names is the column of the run's row that contains the
+// requested says whether a run requested an asset. The parameters are columns of the run's row: names contains the
 // first requested assets, and total is the number of all requested assets.
 func requested(names string, total int32, asset string) answerOf {
 	first := view.Names(names)
@@ -448,8 +448,8 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 }
 
 // runKey returns the run key of a request. If the request has none, the key is derived from the header Idempotency-Key.
-// In that case the fingerprint is a hash of the request and not of the plan, because a repeated request may find
-// other inputs, but must still attach to the same run.
+// In that case the fingerprint is a hash of the request and not of the plan, because the plan of a repeated request may
+// have other inputs, but the request must still attach to the same run.
 func runKey(ctx context.Context, r *servov1.TriggerRunRequest) (key, fingerprint string, err error) {
 	if strings.HasPrefix(r.GetRunKey(), idempotentPrefix) {
 		return "", "", invalid("run_key", "must not begin with %q, which is reserved for the header %s", idempotentPrefix, idempotencyKey)

@@ -69,7 +69,7 @@ func serveIn(t testing.TB, dir string, pageKey []byte, assets ...plan.Asset) *fi
 	return serveTiers(t, dir, pageKey, tiers.Options{}, assets...)
 }
 
-// serveTiers starts a server like serveIn, with given limits of the tiers of tables.
+// serveTiers starts a server like serveIn, with the given limits for the tiers of tables.
 func serveTiers(t testing.TB, dir string, pageKey []byte, limits tiers.Options, assets ...plan.Asset) *fixture {
 	t.Helper()
 	f := &fixture{project: &api.Project{Name: "test", Root: t.TempDir(), Assets: assets}}

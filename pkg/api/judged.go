@@ -267,7 +267,7 @@ func (j *judged) failedAt(ctx context.Context, at *page, p *Project, asset ids.A
 	return engine.FailedOf(failures[asset.String()], asset), err
 }
 
-// summary returns the summary of partitions that a request asks for. The parameter of is the result of
+// summary returns the summary of partitions that a request asks for. The parameter named of is the result of
 // [inputs.identify] for the asset at the revision.
 func (j *judged) summary(
 	ctx context.Context, r *servov1.GetPartitionSummaryRequest, revision int64, of string,

@@ -67,7 +67,7 @@ func newPages(key []byte, at func(ctx context.Context, revision int64) (*snapsho
 // cursor says where a page begins.
 type cursor struct {
 	Call     string `json:"c"` // the message type of the request
-	Filter   []byte `json:"f"` // a hash of the request without its page
+	Filter   []byte `json:"f"` // the result of filterOf for the request
 	Revision int64  `json:"r"`
 	Nonce    string `json:"n,omitempty"` // the nonce of the revision's manifest
 	After    string `json:"a"`           // the key of the last row of the previous page

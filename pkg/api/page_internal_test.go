@@ -57,7 +57,7 @@ func TestPagesForgetListings(t *testing.T) {
 	require.ErrorIs(t, opened.failed(context.Canceled), context.Canceled)
 }
 
-// A revision that the server does not hold in memory is read from the store. This fails if the revision was
+// A revision that the server does not hold in memory is read from the store. The read fails if the revision was
 // collected, or if a rebuild has used its number again.
 func TestPagesReadKeptRevisions(t *testing.T) {
 	now := time.Date(2025, 1, 15, 0, 0, 0, 0, time.UTC)

@@ -291,8 +291,7 @@ func (s *server) ExplainPartition(ctx context.Context, r *servov1.ExplainPartiti
 	return into, nil
 }
 
-// partitionKey returns the key of a partition that a text names: "date=2025-01-15;region=eu", or the key
-// itself.
+// partitionKey returns the key of a partition. The text is "date=2025-01-15;region=eu", for example, or the key itself.
 func partitionKey(asset *plan.Asset, text string) (string, error) {
 	const field = "partition"
 	switch {

@@ -47,7 +47,7 @@ var macros = map[string]string{
 	"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }
 
-// part is a piece of an expression, with its position there.
+// part is a piece of an expression, with its position in the expression.
 type part struct {
 	text string
 	at   int // offset in the expression

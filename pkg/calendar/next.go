@@ -73,7 +73,7 @@ func (z *zone) skipped(i int) (from, to int64) {
 	return z.spans[i].start + z.spans[i-1].offset, z.spans[i].start + z.spans[i].offset
 }
 
-// takes reports whether an instant, the parameter at, is a tick under the overlap policy. wall is the local time that
+// takes reports whether the instant at is a tick under the overlap policy. The parameter wall is the local time that
 // the clocks show at this instant, and must match the cron expression.
 func (s *Schedule) takes(at, wall int64) bool {
 	if s.cron.everyHour || s.overlap == OverlapBoth {

@@ -1,8 +1,8 @@
 // Package jsonpb encodes and decodes the JSON of the API. This package is not a stable API.
 //
-// It differs from the standard mapping of protobuf in three ways. Names are as in the schema, in
-// snake_case. 64-bit integers are numbers, and an integer that a reader could round is an error. Fields
-// without presence are written with their default values. Standard parsers accept this form.
+// The JSON differs from the standard mapping of protobuf in three ways. Names are as in the schema, in snake_case.
+// 64-bit integers are numbers, and an integer that a reader could round is an error. Fields without presence are
+// written with their default values. Standard parsers of protobuf accept this JSON.
 package jsonpb
 
 import (

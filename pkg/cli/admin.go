@@ -267,8 +267,8 @@ func (a *app) manifestCommand() *cobra.Command {
 	}
 }
 
-// placedFile is a file of a revision with its tier. The rows of each table inside the manifest also count as a file,
-// of the tier inline.
+// placedFile is a file of a revision with its tier. The rows of each table inside the manifest also count as a file of
+// the tier "inline".
 type placedFile struct {
 	manifest.File
 	tier string

@@ -66,7 +66,7 @@ func promiseColumns() []column[engine.Promise] {
 	}
 }
 
-// lateText lists the first three late periods and, if there are more, the number of all.
+// lateText lists the first three late periods and, if there are more, the number of all late periods.
 func lateText(late []string) string {
 	const shown = 3
 	if len(late) > shown {

@@ -58,7 +58,7 @@ type devFlags struct {
 type loaded struct {
 	mu      sync.Mutex
 	project *project.Project
-	// usable means that the assets of the field project are loaded. Otherwise, only its settings are.
+	// usable means that the field project contains assets. Otherwise, it contains only settings.
 	usable bool
 	graph  *plan.Graph // the graph of the project's assets
 	// release is the hash of the deployed release from which the project was loaded. source is the hash of the archive

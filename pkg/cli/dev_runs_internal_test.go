@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A run that was requested first may be planned last. `servo dev` reports it all the same.
+// A run that was requested first may be planned last. `servo dev` must report this run, too.
 func TestRunsSeenReportsOlderIDs(t *testing.T) {
 	st := state.New(ids.Domain{Tenant: "acme", Workspace: "main"})
 	put := func(id string, s state.RunState) { st.Runs.Put(&state.Run{RunID: id, State: s}) }

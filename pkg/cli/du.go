@@ -59,7 +59,7 @@ func (a *app) duCommand() *cobra.Command {
 		Use:         "du",
 		Annotations: writesDocument,
 		Short:       "Show what uses space: outputs, ledger, manifests, logs and others",
-		Long: "Show the number and the size of files of each part of the state folder or the bucket. Sizes are sums of\n" +
+		Long: "For each part of the state folder or the bucket, show the number and the size of its files. Sizes are sums of\n" +
 			"file sizes; a disk allocates whole blocks. `servo admin gc --dry-run` shows what can be deleted.",
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

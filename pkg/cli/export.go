@@ -36,7 +36,7 @@ func (a *app) exportCommand() *cobra.Command {
 		Use:   "export [SELECTION…] --duckdb FILE|--folder DIR",
 		Short: "Write a DuckDB file or a folder with the outputs of assets, for other tools",
 		Long: "Write a DuckDB database with a view for each asset that has rows: namespace.name. Any DuckDB on this\n" +
-			"machine can read it. Or write a folder with a folder for each asset and partition, as Hive names them:\n" +
+			"machine can read it. Or write a folder with subfolders for assets and partitions, named as in Hive:\n" +
 			"clean/daily/date=2025-01-01/data.parquet. It has links to the outputs or, with --copy, copies.\n\n" +
 			"Views and links refer to the stored outputs of one revision. Export again to see newer outputs. Also export again\n" +
 			"before `keep` deletes superseded outputs to which views and links still refer. With `publish` in servo.yaml,\n" +

@@ -192,7 +192,7 @@ func (r *runner) noteUnfinished(ctx context.Context, s *session) {
 	}
 	var left []string
 	for _, run := range unfinished(snap.State) {
-		if run.RunID != r.handle.RunID && run.TriggerType != triggerBackfill { // [runner.leaving] reports the first
+		if run.RunID != r.handle.RunID && run.TriggerType != triggerBackfill { // [runner.leaving] reports the run of this command
 			left = append(left, run.RunID)
 		}
 	}

@@ -27,14 +27,14 @@ func (a *app) gcCommand() *cobra.Command {
 		Use:         "gc [ASSET…]",
 		Annotations: writesDocument,
 		Short:       "Delete outputs and logs that are no longer needed",
-		Long: "Delete superseded versions of partitions, outputs that never became visible, files of executions that\n" +
-			"failed or lost, old logs, and scratch folders of workers that died. Visible versions of partitions, and outputs\n" +
-			"that live runs read or write, are never deleted.\n\n" +
+		Long: "Delete superseded versions of partitions, outputs that never became visible, files of executions that failed\n" +
+			"or did not commit first, old logs, and scratch folders of workers that died. Visible versions of partitions,\n" +
+			"and outputs that live runs read or write, are never deleted.\n\n" +
 			"servo.yaml sets what else to keep. The defaults are `defaults: {keep: {versions: 3, for: 30d}}` and\n" +
-			"`keep_logs: 90d`; `keep: all` keeps everything. A superseded version is kept while it is one of the newest\n" +
-			"3 versions of its partition and was superseded less than 30 days ago, and for an hour in any case. Assets\n" +
-			"can override keep. `servo dev` collects automatically, and so does `servo run`, for up to a second after\n" +
-			"its run.",
+			"`keep_logs: 90d`; `keep: all` keeps everything. A superseded version is kept for an hour in any case. After\n" +
+			"that, it is kept while it is one of the newest 3 versions of its partition and was superseded less than 30\n" +
+			"days ago. Assets can override keep. `servo dev` collects automatically, and so does `servo run`, for up to a\n" +
+			"second after its run.",
 		Example: "  servo admin gc --dry-run\n  servo admin gc clean/daily",
 		Args:    takes("[ASSET…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {

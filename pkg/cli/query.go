@@ -133,9 +133,9 @@ func (a *app) openQuery(
 	return s, nil
 }
 
-// declaredBy returns a function that returns the declarations of a release. Queries do not read partitions that the
-// release no longer declares, because their dimensions, values or ranges have changed. They still read the partitions
-// of removed assets.
+// declaredBy returns a function that returns the declarations of a release. A release no longer declares some stored
+// partitions of an asset if the asset's dimensions, values or ranges have changed. Queries do not read such partitions,
+// but still read the partitions of removed assets.
 func (a *app) declaredBy(
 	store blob.Store, p *project.Project,
 ) func(context.Context, string, func(string) ([]string, error)) (*query.Declarations, error) {
@@ -193,8 +193,8 @@ func (a *app) answer(ctx context.Context, db *query.DB, sql string) error {
 	return nil
 }
 
-// missing replaces DuckDB's error about a missing table of an asset, which only mentions schemas and tables, by an
-// error that explains why the asset has no table.
+// missing explains DuckDB's error about a missing table of an asset. DuckDB's error mentions only schemas and tables;
+// the returned error says why the asset has no table.
 func (a *app) missing(ctx context.Context, db *query.DB, sql string, err error) error {
 	if !strings.Contains(err.Error(), "does not exist") {
 		return err

@@ -66,7 +66,7 @@ func TestReferenceListsCommandsAndFlags(t *testing.T) {
 	}
 }
 
-// TestTraceFlagsNeedAnExporter checks that only programs that can send traces show their flags.
+// TestTraceFlagsNeedAnExporter checks that a program shows the flags for traces only if it can send traces.
 func TestTraceFlagsNeedAnExporter(t *testing.T) {
 	for _, can := range []bool{false, true} {
 		a := &app{Env: Env{Program: "servo"}}

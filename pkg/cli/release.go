@@ -252,8 +252,8 @@ func (a *app) deployLocal(
 	}
 }
 
-// warnOfEmptyRules warns of alert rules that the release omits, because they select only assets that files with
-// problems may declare.
+// warnOfEmptyRules warns of alert rules that the release omits. Such a rule selects no asset of the release. Files with
+// problems may declare the assets that it selects.
 func (a *app) warnOfEmptyRules(c *candidate) {
 	for i := range c.project.Alerts {
 		r := &c.project.Alerts[i]

@@ -45,7 +45,7 @@ func (a *app) noteNoTicks(ctx context.Context, v published) {
 	all, err := engine.Schedules(v.State)
 	active := slices.ContainsFunc(all, func(s engine.Schedule) bool { return s.Status != "paused" && s.Status != "ended" })
 	if d := v.State.SchedulesPending(); d != nil {
-		active = active || d.Schedules != "" // the next owner of the folder defines these schedules
+		active = active || d.Schedules != "" // the next owner of the folder defines the schedules of this deployment
 	}
 	if err != nil || !active || inCloud(v.dir) {
 		return

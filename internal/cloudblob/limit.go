@@ -33,7 +33,7 @@ func (s *Store) recentlyMutated(key string) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.cfg.Clock.Now() // read while the lock is held, so that now is not before a recorded mutation
+	now := s.cfg.Clock.Now() // the clock is read under the lock, so now is not before a recorded mutation
 	for len(s.oldest) > 0 && s.free(s.oldest[0], now) {
 		delete(s.mutated, s.oldest[0])
 		s.oldest = s.oldest[1:]

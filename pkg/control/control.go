@@ -1,6 +1,5 @@
-// Package control contains the controllers: pure functions from a snapshot and the time to
-// the actions to take. The same snapshot always yields the same actions with the same names
-// (INV-3). This package is not a stable API.
+// Package control contains the controllers: pure functions that return the actions to take, given a snapshot and the
+// time. The same snapshot always yields the same actions with the same names (INV-3). This package is not a stable API.
 //
 // A controller receives the state, never a store: it cannot read the ledger (INV-7). An action is a
 // proposal. Executing an action twice or late is harmless. The name of a queue task is derived from its purpose, so

@@ -123,8 +123,9 @@ func (h History) Has(ctx context.Context, runID string) (bool, error) {
 	return false, nil
 }
 
-// runIDCache caches the run ids in the segments of the table runs that Has has read most recently. A few segments are
-// enough, because late reports usually arrive in bursts, and the runs of a burst are in few segments.
+// runIDCache caches the run ids of some segments of the table "runs": those that [History.Has] has read most recently.
+// A few segments are enough, because late reports usually arrive in bursts, and the runs of a burst are in few
+// segments.
 type runIDCache struct {
 	mu       sync.Mutex
 	segments []cachedSegment
@@ -177,7 +178,8 @@ func (h History) runs(ctx context.Context, files []manifest.File) ([]*state.Run,
 	return state.List[state.Run](rows), nil
 }
 
-// Runs returns the newest runs, live and closed, that ok accepts. It returns at most limit runs, newest first.
+// Runs returns the newest runs, live and closed, that the function ok accepts. It returns at most limit runs, newest
+// first.
 func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	return s.RunsSince(ctx, "", limit, ok)
 }

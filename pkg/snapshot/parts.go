@@ -204,7 +204,7 @@ func (h History) runRows(ctx context.Context, runID string) (*state.Rows, error)
 	return rows, nil
 }
 
-// hasRun reports whether the segments of table runs contain a run.
+// hasRun reports whether one of the given segments of the table "runs" contains a run.
 func (h History) hasRun(ctx context.Context, files []manifest.File, runID string) (bool, error) {
 	for _, f := range files {
 		parts, err := h.open(ctx, f)

@@ -186,7 +186,7 @@ func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 	fx.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}}
 	fx.open()
 	run := fx.run(foldtest.Task("a"))
-	stale := fx.newReader() // this reader reads again only after a base with later revisions was published
+	stale := fx.newReader() // this reader reads again only after the publish of a base that contains later revisions
 	_, err := stale.Current(t.Context())
 	require.NoError(t, err)
 	var base string

@@ -20,7 +20,7 @@ type RunHead struct {
 	RootAssets  string         `col:"root_assets,null"`
 	ScheduleID  string         `col:"schedule_id,null,dict"`
 	TasksFailed int32          `col:"tasks_failed"`
-	// RootAssetsTotal is the number of requested assets. RootAssets names only the first of them.
+	// RootAssetsTotal is the number of requested assets. RootAssets names only the first 20.
 	RootAssetsTotal int32 `col:"root_assets_total"`
 }
 
@@ -87,8 +87,8 @@ type foundRun struct {
 	at  int
 }
 
-// runPart is a part of a segment of table runs that the query may have to read. If the segment has not been opened
-// yet, runPart is the whole segment.
+// runPart is a part of a segment of the table "runs". The query may have to read this part. If the segment has not been
+// opened yet, runPart is the whole segment.
 type runPart struct {
 	file            manifest.File
 	parts           table.Parts

@@ -215,7 +215,7 @@ func (l *Latest) Get() (*Snapshot, <-chan struct{}) {
 	return l.snap, l.next
 }
 
-// Await waits until ok accepts the newest snapshot, and returns it.
+// Await waits until the function ok accepts the newest snapshot, and returns this snapshot.
 func (l *Latest) Await(ctx context.Context, ok func(*Snapshot) bool) (*Snapshot, error) {
 	for {
 		snap, next := l.Get()

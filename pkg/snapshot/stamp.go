@@ -2,9 +2,9 @@ package snapshot
 
 import "github.com/servo-orchestration/servo/pkg/state"
 
-// Stamp identifies a set of rows. If two snapshots of one timeline have the same stamp of the same rows, these rows are
-// equal: a row that is added or changed has a greater sequence number than all rows of earlier snapshots, and a deleted
-// row reduces the number of rows.
+// Stamp identifies a set of rows. If the stamps of a set of rows are the same in two snapshots of one timeline, the
+// rows are equal: a row that is added or changed has a greater sequence number than all rows of earlier snapshots, and
+// a deleted row reduces the number of rows.
 type Stamp struct {
 	// History is the object key of the index of the rows in history.
 	History string

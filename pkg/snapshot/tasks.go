@@ -199,7 +199,7 @@ func (s *Snapshot) Run(ctx context.Context, runID string) (*state.Run, error) {
 	return list.([]*state.Run)[0], nil //nolint:errcheck // the row type of the table
 }
 
-// taskPart is a part of a segment of table tasks that may contain rows of the run.
+// taskPart is a part of a segment of the table "tasks" that may contain rows of the run.
 type taskPart struct {
 	file  manifest.File
 	parts table.Parts

@@ -172,7 +172,7 @@ var (
 	unitsText   = regexp.MustCompile(`\.[0-9]{6}[0-9]*[1-9]`)
 )
 
-// The numbers of decimals of a second that time types can store.
+// Numbers of decimal places of seconds that time types can store.
 const (
 	milliDecimals = 3
 	microDecimals = 6

@@ -280,7 +280,8 @@ func (p *Params) freshness(table, column string, now time.Time) Compiled {
 	}
 }
 
-// schema compiles a check that returns a row for every column that is missing, has another type, or is not expected.
+// schema compiles a check that returns a row for every column that is missing, has another type or, if ForbidExtra is
+// set, is not expected.
 func (p *Params) schema(table string) Compiled {
 	wanted := make([]string, 0, len(p.Types)+1)
 	wanted = append(wanted, "SELECT NULL::VARCHAR AS name, NULL::VARCHAR AS kind WHERE false")

@@ -58,8 +58,8 @@ func first(ctx context.Context, store blob.Store, prefix, after string) (string,
 }
 
 // domainOf returns the domain to which a key belongs, and the folder of this domain without its last slash. If the key
-// names no object in such a folder, the folder is "". Such an object may stand for a folder: the console of Cloud
-// Storage and gcsfuse create objects like "tenant=acme/".
+// is not below the folder of a domain, the folder is "". For example, the console of Cloud Storage and gcsfuse create
+// objects like "tenant=acme/", which stand for folders.
 func domainOf(root, key string) (folder string, d ids.Domain) {
 	tenant, rest, _ := strings.Cut(strings.TrimPrefix(key, root), "/")
 	workspace, _, below := strings.Cut(rest, "/")

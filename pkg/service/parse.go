@@ -33,8 +33,8 @@ func parse(k kind, args []string, getenv func(string) string, out io.Writer) (co
 
 Usage: %s --store DIR|gs://BUCKET [flags]
 
-Each flag can be given in the environment, --store as SERVO_STORE, or in the file that --config names, as store. A flag
-overrides the environment, and the environment overrides the file.
+Each flag can also be set in the environment (--store as SERVO_STORE) or in the file that --config names (as store).
+A flag overrides the environment, and the environment overrides the file.
 
 `, k.Usage, k.Name)
 		f.PrintDefaults()

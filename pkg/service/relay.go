@@ -28,7 +28,7 @@ type relay[T any] struct {
 	delay  func(T) time.Duration
 	clock  clock.Clock
 	logger *slog.Logger
-	// sent is called after each call of send, with the error that send returned. It may be nil.
+	// If sent is not nil, it is called after each call of send, with the error that send returned.
 	sent func(error)
 
 	mu    sync.Mutex

@@ -67,7 +67,7 @@ func sweepEvery(ctx context.Context, p Process, cfg config, swept *sweeper.Sweep
 // fullAgain is the number by which the interval between full sweeps is divided after an incomplete one.
 const fullAgain = 24
 
-// sweepFully sweeps all domains at the start and then periodically. It runs beside sweepEvery,
+// sweepFully sweeps all domains after the first interval cfg.Every, and then periodically. It runs beside sweepEvery,
 // because a full sweep can take long.
 func sweepFully(ctx context.Context, p Process, cfg config, swept *sweeper.Sweeper, logger *slog.Logger) error {
 	if cfg.FullEvery == 0 {

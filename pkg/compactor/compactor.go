@@ -57,7 +57,7 @@ type Config struct {
 	// block.
 	OnPublish func(Published)
 	// OnFailure is called when folding fails and will be retried. It receives the error, and the time of the first
-	// failure since folding last succeeded. It may be nil.
+	// failure since folding last succeeded. OnFailure may be nil.
 	OnFailure func(err error, since time.Time)
 	// OnRecovery is called when folding succeeds again. It may be nil.
 	OnRecovery func()

@@ -233,5 +233,5 @@ func TestRecordedAtIgnoresEntriesAhead(t *testing.T) {
 		return n
 	}
 	require.Equal(t, noon.Add(time.Minute).UnixMilli(), l.recordedAt([]ledger.Name{name(1), name(500)}))
-	require.Zero(t, l.recordedAt([]ledger.Name{name(0), name(500)}), "neither is recorded and near")
+	require.Zero(t, l.recordedAt([]ledger.Name{name(0), name(500)}), "no entry is both recorded and near the time of its creation")
 }

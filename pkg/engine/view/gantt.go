@@ -56,7 +56,8 @@ type Gantt struct {
 	Rows     []GanttRow
 	// ByAsset means that a row combines all tasks of an asset.
 	ByAsset bool
-	// LeftOut is the number of omitted rows. Rows are omitted if there are more than [MaxGanttRows].
+	// LeftOut is the number of omitted rows. If there are more than [MaxGanttRows], those that least need attention are
+	// omitted.
 	LeftOut int
 	// CriticalPath is the chain of tasks that determined when the run ended, first task first. The predecessor of a task
 	// in the chain is its upstream that ended last.
@@ -75,8 +76,8 @@ const MaxGanttRows = 2000
 type GanttOptions struct {
 	// From and To limit the time range; 0: the whole run.
 	From, To event.Time
-	// Pixels is the width of the drawing. GanttOf omits waits that are shorter than a pixel, and merges segments of an
-	// asset that are closer than a pixel.
+	// Pixels is the width of the drawing. GanttOf omits waits that are shorter than a pixel from rows with other segments,
+	// and merges segments of an asset that are closer than a pixel.
 	Pixels int32
 	// ByAsset draws a row for each asset. A run with too many tasks is drawn by asset in any case.
 	ByAsset bool
@@ -101,14 +102,19 @@ func GanttOf(s *state.State, run *state.Run, now event.Time, o GanttOptions) *Ga
 	} else {
 		g.Rows = d.byTask(path)
 	}
-	slices.SortStableFunc(g.Rows, func(a, b GanttRow) int {
-		return cmp.Or(cmp.Compare(orLast(a.begin), orLast(b.begin)), cmp.Compare(a.Segments[0].From, b.Segments[0].From), strings.Compare(a.Key, b.Key))
-	})
+	slices.SortStableFunc(g.Rows, byBegin)
 	if len(g.Rows) > MaxGanttRows {
 		g.LeftOut = len(g.Rows) - MaxGanttRows
+		slices.SortStableFunc(g.Rows, func(a, b GanttRow) int { return cmp.Compare(attention(b.State), attention(a.State)) })
 		g.Rows = g.Rows[:MaxGanttRows]
+		slices.SortStableFunc(g.Rows, byBegin)
 	}
 	return g
+}
+
+// byBegin orders rows by their first attempt. Rows without an attempt come last.
+func byBegin(a, b GanttRow) int {
+	return cmp.Or(cmp.Compare(orLast(a.begin), orLast(b.begin)), cmp.Compare(a.Segments[0].From, b.Segments[0].From), strings.Compare(a.Key, b.Key))
 }
 
 // drawing draws a run.
@@ -170,19 +176,25 @@ func phaseOf(a *state.Attempt) Phase {
 	return PhaseFailed
 }
 
-// segments returns the segments of a task, first segment first.
+// segments returns the segments of a task, first segment first. It omits waits that are shorter than a pixel, unless
+// the task has no other segment: a task that was skipped immediately must have a row, too.
 func (d *drawing) segments(t *state.Task) []Segment {
-	var all []Segment
+	var all, brief []Segment // brief has the waits that are shorter than a pixel
 	add := func(phase Phase, from, to event.Time, attempt int32) {
 		if from = max(from, d.from); from == 0 {
 			return
 		}
 		to = min(cmp.Or(to, d.now), d.to)
-		waits := phase == PhaseBlocked || phase == PhaseLimited || phase == PhaseQueued || phase == PhaseRetryWait
-		if to < from || waits && to.Sub(from) < max(d.pixel, 1) {
+		if to < from {
 			return
 		}
-		all = append(all, Segment{phase, from, to, attempt, 1})
+		one := Segment{phase, from, to, attempt, 1}
+		waits := phase == PhaseBlocked || phase == PhaseLimited || phase == PhaseQueued || phase == PhaseRetryWait
+		if waits && to.Sub(from) < max(d.pixel, 1) {
+			brief = append(brief, one)
+			return
+		}
+		all = append(all, one)
 	}
 	ready := max(t.CreatedAt, d.resolved[t.TaskKey])
 	if t.DepsResolved < t.DepsTotal {
@@ -201,6 +213,9 @@ func (d *drawing) segments(t *state.Task) []Segment {
 	first := len(d.attempts[t.TaskKey]) == 0
 	if t.State == state.TaskRetryWait && !first || t.State == state.TaskReady && since != 0 && t.AdmittedAt == 0 {
 		add(wait, since, 0, attempt)
+	}
+	if len(all) == 0 && len(brief) > 0 {
+		return brief[:1]
 	}
 	return all
 }

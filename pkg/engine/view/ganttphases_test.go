@@ -1,6 +1,7 @@
 package view_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -97,4 +99,46 @@ func TestGanttFoldsTasksByAsset(t *testing.T) {
 	require.EqualValues(t, 1, g.Rows[0].Failed)
 	require.Equal(t, state.TaskFailed, g.Rows[0].State)
 	require.Nil(t, g.Rows[0].Task)
+}
+
+// Task b is skipped as soon as a has failed. The run lasts so long that this wait is shorter than a pixel.
+func TestGanttKeepsTaskThatWaitedBriefly(t *testing.T) {
+	w := foldtest.New(t)
+	b := foldtest.Task("b", "a")
+	b.AssetKey = "b"
+	run := w.Run(foldtest.Task("a"), b, foldtest.Task("c"))
+	w.MustFold(w.Started(run, "a", 1), w.Started(run, "c", 1))
+	w.Pass(time.Millisecond)
+	w.MustFold(w.Finished(run, "a", 1, event.Failed))
+	w.Pass(time.Hour)
+	w.MustFold(w.Finished(run, "c", 1, event.Succeeded))
+	for _, byAsset := range []bool{false, true} {
+		names, seconds := phases(t, gantt(w, run, byAsset), "b")
+		require.Equal(t, []view.Phase{view.PhaseBlocked}, names)
+		require.Equal(t, []float64{0.001}, seconds)
+	}
+}
+
+func TestGanttLeavesOutRowsThatSucceeded(t *testing.T) {
+	const tasks = view.MaxGanttRows + 2
+	run := &state.Run{RunID: "01JHH4V0000000000000000000", CreatedAt: 1, CompletedAt: 1 + tasks, State: state.RunFailed, TasksTotal: tasks}
+	s := state.New(ids.Domain{Tenant: "acme", Workspace: "prod"})
+	s.Runs.Put(run)
+	for i := range tasks {
+		key := fmt.Sprintf("raw/t%05d", i)
+		begin := event.Time(1 + i)
+		task := &state.Task{RunID: run.RunID, TaskKey: key, Kind: event.KindTask, AssetKey: key, State: state.TaskSucceeded, CreatedAt: 1, CompletedAt: begin + 1}
+		attempt := &state.Attempt{RunID: run.RunID, TaskKey: key, Attempt: 1, State: state.AttemptClosed, Outcome: string(event.Succeeded), CreatedAt: begin, StartedAt: begin, FinishedAt: begin + 1}
+		if i == tasks-1 {
+			task.State, attempt.Outcome = state.TaskFailed, string(event.Failed)
+		}
+		s.Tasks.Put(task)
+		s.Attempts.Put(attempt)
+	}
+	g := view.GanttOf(s, run, 1+tasks, view.GanttOptions{})
+	require.True(t, g.ByAsset)
+	require.Len(t, g.Rows, view.MaxGanttRows)
+	require.Equal(t, 2, g.LeftOut)
+	require.Equal(t, "raw/t00000", g.Rows[0].Key, "in the order of their begin")
+	require.Equal(t, state.TaskFailed, g.Rows[view.MaxGanttRows-1].State, "the newest of the rows that succeeded are left out")
 }

@@ -5,7 +5,10 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 )
@@ -51,7 +54,8 @@ func flushed(out *bufio.Writer, err error) error {
 	return err
 }
 
-// writeCSV writes RFC 4180 with a header. NULL is an empty cell.
+// writeCSV writes RFC 4180 with a header. NULL is an empty cell. If the result has one column, the cell has quotation
+// marks, because many readers skip an empty line.
 func writeCSV(w io.Writer, result Result) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(result.Columns); err != nil {
@@ -68,6 +72,13 @@ func writeCSV(w io.Writer, result Result) error {
 			if cell != nil {
 				record[i] = csvText(cell)
 			}
+		}
+		if len(record) == 1 && record[0] == "" {
+			out.Flush()
+			if _, err := io.WriteString(w, "\"\"\n"); err != nil {
+				return err
+			}
+			continue
 		}
 		if err := out.Write(record); err != nil {
 			return err
@@ -118,7 +129,23 @@ func writeYAML(w io.Writer, result Result) error {
 func yamlText(value string) *yaml.Node {
 	node := &yaml.Node{}
 	node.SetString(value)
+	node.Style = styleOf(value)
 	return node
+}
+
+// special matches texts that parsers of YAML 1.1 do not read as text, unless they are quoted: Booleans, numbers to the
+// base 60, the key that merges mappings, and the default value.
+var special = regexp.MustCompile(`^(?:(?i:y|yes|n|no|on|off)|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?|<<|=)$`)
+
+// styleOf returns the style in which every YAML parser reads a text as it is. A block must not begin with a space, and
+// some parsers read further characters as line breaks.
+func styleOf(value string) yaml.Style {
+	first, _ := utf8.DecodeRuneInString(value)
+	block := strings.Contains(value, "\n")
+	if special.MatchString(value) || block && (unicode.IsSpace(first) || strings.ContainsAny(value, "\r\u0085\u2028\u2029")) {
+		return yaml.DoubleQuotedStyle
+	}
+	return 0
 }
 
 // yamlFloat writes a number that YAML parsers read as a float.

@@ -74,25 +74,45 @@ func Document(w io.Writer, format Format, value any) error {
 		_, err := w.Write(buf.Bytes())
 		return err
 	}
-	var node yaml.Node // JSON is also YAML, so the fields keep their order and names
-	if err := yaml.Unmarshal(buf.Bytes(), &node); err != nil {
+	decoder := json.NewDecoder(&buf)
+	decoder.UseNumber()
+	node, err := decodeNode(decoder)
+	if err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}
-	block(&node)
-	out, err := yaml.Marshal(&node)
+	out, err := yaml.Marshal(node)
 	if err == nil {
 		_, err = w.Write(out)
 	}
 	return err
 }
 
-// block changes a YAML document from the style of JSON, with braces and quotes, to YAML's block style.
-func block(n *yaml.Node) {
-	n.Style = 0
-	if (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) && len(n.Content) == 0 {
-		n.Style = yaml.FlowStyle
+// decodeNode decodes the next JSON value. A YAML parser cannot decode it, because JSON may contain control characters.
+func decodeNode(decoder *json.Decoder) (*yaml.Node, error) {
+	token, err := decoder.Token()
+	if err != nil {
+		return nil, err
 	}
-	for _, child := range n.Content {
-		block(child)
+	switch v := token.(type) {
+	case json.Delim:
+		node := &yaml.Node{Kind: yaml.SequenceNode}
+		if v == '{' {
+			node.Kind = yaml.MappingNode
+		}
+		for decoder.More() { // in an object, the names and the values alternate
+			part, err := decodeNode(decoder)
+			if err != nil {
+				return nil, err
+			}
+			node.Content = append(node.Content, part)
+		}
+		if len(node.Content) == 0 {
+			node.Style = yaml.FlowStyle
+		}
+		_, err := decoder.Token() // the closing bracket
+		return node, err
+	case json.Number:
+		return yamlNode(Number(v)), nil
 	}
+	return yamlNode(token), nil
 }

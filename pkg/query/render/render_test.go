@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
 
 	"github.com/servo-orchestration/servo/pkg/query/render"
 )
@@ -83,6 +85,44 @@ func TestCSVWritesNULLAsEmpty(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "name,n,at\nraw/orders,7,2025-01-15T07:30:00.12Z\n日本,1234,\né,,2025-01-15T07:30:00.12Z\n",
 		write(t, sample(), render.Options{Format: render.CSV}))
+}
+
+// Most readers of CSV skip empty lines, and so would lose rows.
+func TestCSVWritesNoEmptyLines(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "a\n\"\"\nx\n\"\"\n", write(t, render.Of([]string{"a"}, [][]any{{nil}, {"x"}, {""}}), render.Options{Format: render.CSV}))
+}
+
+func TestYAMLKeepsTextExactly(t *testing.T) {
+	t.Parallel()
+	alphabet := []string{
+		" ", "\n", "\t", "\r", "a", "1", ":", "-", "#", "'", "\"", "\\", "é", "\u0085", "\u2028", "|", ">", "{", "[", ",", "?", "!", "&", "*",
+		"%", "@", "`", "~", "y", "no", "null", "0x1", ".5", "=", "<<", "2001-01-01", "\ufeff", "\x00", "\x7f", "😀", "1e3",
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 5_000 {
+		var text strings.Builder
+		for range random.IntN(5) {
+			text.WriteString(alphabet[random.IntN(len(alphabet))])
+		}
+		want := []map[string]any{{"a": text.String(), "b": map[string]any{text.String(): []any{text.String()}}}}
+		fields := render.Fields{{Name: text.String(), Value: []any{text.String()}}}
+		var read []map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(write(t, render.Of([]string{"a", "b"}, [][]any{{text.String(), fields}}), render.Options{Format: render.YAML})), &read), "%q", text.String())
+		require.Equal(t, want, read)
+		var out strings.Builder
+		require.NoError(t, render.Document(&out, render.YAML, want))
+		clear(read)
+		require.NoError(t, yaml.Unmarshal([]byte(out.String()), &read), "%q", text.String())
+		require.Equal(t, want, read)
+	}
+}
+
+func TestYAMLQuotesTextsOfYAML11(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"no", "ON", "y", "1:20", "-1:20.5", "<<", "="} {
+		require.Equal(t, "- \""+text+"\": \""+text+"\"\n", write(t, render.Of([]string{text}, [][]any{{text}}), render.Options{Format: render.YAML}))
+	}
 }
 
 func TestYAMLWritesListOfMappings(t *testing.T) {

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 )
@@ -66,25 +68,38 @@ func (c *Catalog) Update(ctx context.Context, assets []Asset, revision int64, no
 	next := map[string]*Recorded{}
 	for i := range assets {
 		a := &assets[i]
-		r := &Recorded{Asset: a.Key, Outputs: map[string]string{}}
+		next[a.Name] = &Recorded{Asset: a.Key, Outputs: map[string]string{}}
 		for _, out := range a.Outputs {
-			r.Outputs[out.Partition] = out.MaterializationID
+			next[a.Name].Outputs[out.Partition] = out.MaterializationID
 		}
-		next[a.Name] = r
-		if record.Assets[a.Name] == nil {
-			record.Assets[a.Name] = &Recorded{Asset: a.Key, Outputs: map[string]string{}}
-		}
-		record.Assets[a.Name].Replacing = r.Outputs
 	}
-	record.Owner, record.Content = c.Owner, ""
-	if err := c.save(record); err != nil {
+	if err := c.save(record.announce(next)); err != nil {
 		return false, err
 	}
-	if err := c.Write(ctx, assets, revision, now); err != nil {
-		return false, err
+	if err := c.Write(ctx, assets, revision, now); err != nil { // the file is unchanged
+		return false, errors.Join(err, c.save(record))
 	}
 	record.Revision, record.UpdatedAt, record.Assets, record.Content = revision, now, next, content
 	return true, c.save(record)
+}
+
+// announce returns a record of the materializations that readers may find before, during and after an update to next.
+func (r *catalogRecord) announce(next map[string]*Recorded) *catalogRecord {
+	to := &catalogRecord{Record: r.Record}
+	to.Assets = map[string]*Recorded{}
+	for name, a := range r.Assets {
+		// An interrupted update may have replaced the file. So the file shows either Outputs or Replacing.
+		earlier := slices.AppendSeq(slices.Clone(a.Earlier), maps.Values(a.Replacing))
+		slices.Sort(earlier)
+		to.Assets[name] = &Recorded{Asset: a.Asset, Outputs: a.Outputs, Earlier: slices.Compact(earlier)}
+	}
+	for name, a := range next {
+		if to.Assets[name] == nil {
+			to.Assets[name] = &Recorded{Asset: a.Asset, Outputs: map[string]string{}}
+		}
+		to.Assets[name].Replacing = a.Outputs
+	}
+	return to
 }
 
 // contentOf returns the hash of the outputs and the definition from which a catalog is written.

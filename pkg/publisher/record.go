@@ -55,6 +55,9 @@ type Recorded struct {
 	// Replacing maps the folder of a partition to the materialization that is about to replace the one in Outputs. A
 	// reader of such a folder may find either.
 	Replacing map[string]string `json:"replacing,omitempty"`
+	// Earlier lists further materializations that readers of a catalog may find, because several updates were
+	// interrupted.
+	Earlier []string `json:"earlier,omitempty"`
 	// Copies maps the folder of each complete copy to its files, as Servo wrote them.
 	Copies map[string][]copiedFile `json:"copies,omitempty"`
 }
@@ -116,6 +119,9 @@ func Named(record string, to map[string]bool) error {
 			for _, id := range outputs {
 				to[id] = true
 			}
+		}
+		for _, id := range a.Earlier {
+			to[id] = true
 		}
 	}
 	return nil

@@ -266,7 +266,8 @@ func (u *update) settle(recorded *Recorded, c *change) {
 		return
 	}
 	target, err := u.root.Readlink(c.path())
-	if id := recorded.Replacing[c.folder]; err == nil && path.Base(path.Dir(filepath.ToSlash(target))) == id {
+	id := recorded.Replacing[c.folder]
+	if err == nil && slices.Contains(strings.Split(filepath.ToSlash(target), "/"), id) { // an output of a batch is deeper than others
 		recorded.Outputs[c.folder] = id
 	}
 }

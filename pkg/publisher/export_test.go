@@ -14,3 +14,6 @@ func (f *Folder) StopAfter(n int) {
 		return nil
 	}
 }
+
+// BeforeChange sets a function that is called before each change of the folder.
+func (f *Folder) BeforeChange(step func() error) { f.step = step }

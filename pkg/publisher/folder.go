@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Folder is a folder to publish to. One process at a time may update it.
+// Folder is a folder to publish to. If another process is updating it, an update fails.
 type Folder struct {
 	// Path is the absolute path of the folder. Errors name the folder by Name, the path that the user has written.
 	Path, Name string
@@ -48,6 +48,7 @@ type update struct {
 	*Folder
 
 	root   *os.Root
+	lock   *os.File // the folder, locked
 	record *Record
 	// above is the relative path from the folder to the store.
 	above    string
@@ -80,7 +81,7 @@ func (f *Folder) Update(ctx context.Context, assets []Asset, revision int64, now
 	if err := u.open(); err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, unreadIn(assets), u.root.Close()) }()
+	defer func() { err = errors.Join(err, unreadIn(assets), u.close()) }()
 	if err := u.compare(assets); err != nil {
 		return false, err
 	}
@@ -122,9 +123,12 @@ func (u *update) open() (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = u.root.Close() // only read
+			_ = u.close() // only read
 		}
 	}()
+	if u.lock, err = lockFolder(u.root); err != nil {
+		return fmt.Errorf("publish to %s: %w", u.Name, err)
+	}
 	if u.above, err = way(u.Path, u.Store); err != nil { // a symbolic link in the path may lead to the store
 		return fmt.Errorf("publish to %s: %w", u.Name, err)
 	}
@@ -141,6 +145,28 @@ func (u *update) open() (err error) {
 			u.Name, u.record.Domain, u.record.State, u.record.Kind)
 	}
 	return nil
+}
+
+// close releases the folder.
+func (u *update) close() error {
+	err := u.root.Close()
+	if u.lock != nil {
+		err = errors.Join(err, u.lock.Close())
+	}
+	return err
+}
+
+// lockFolder locks a folder until the returned file is closed. Temporary names are the same in every update, so two
+// updates at once would replace links with those of other partitions. A file system without locks cannot prevent this.
+func lockFolder(root *os.Root) (*os.File, error) {
+	folder, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(folder.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, errors.Join(errors.New("another servo process is writing to it: try again when that process has ended"), folder.Close())
+	}
+	return folder, nil
 }
 
 // unused returns an error if the folder, which has no record, contains files.

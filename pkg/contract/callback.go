@@ -29,8 +29,8 @@ type Callback struct {
 	AttemptID string
 	Verb      string
 	Expires   event.Time
-	// Revision is the manifest revision that admitted the attempt. The handler of the callback
-	// reads at least that revision before it answers 404 or 409.
+	// Revision is the manifest revision that admitted the attempt. The handler of the callback reads the state at this
+	// revision or a later one before it answers 404 or 409.
 	Revision int64
 }
 

@@ -3,12 +3,12 @@ package contract
 import "fmt"
 
 // FindMarker returns the marker that names an output, and the key of that marker. The marker is the commit marker or,
-// for an approved output, the marker in quarantine. The function read returns the content of an object; absent reports
-// whether an error from read means that the object does not exist. For the output of one partition of a batch,
-// FindMarker returns the partition's part of the marker: see [CommitMarker.For].
+// for an approved output, the marker in quarantine. The parameter read returns the content of an object. The parameter
+// absent reports whether an error of read means that the object does not exist. For the output of one partition of a
+// batch, FindMarker returns the partition's part of the marker: see [CommitMarker.For].
 //
-// If neither marker names the output, FindMarker returns the result of reading the commit marker: an error from read,
-// an error from [DecodeCommitMarker], or a marker that names another output.
+// If neither marker names the output, FindMarker returns the result of reading the commit marker: an error of read, an
+// error of [DecodeCommitMarker], or a marker that names another output.
 func FindMarker(uri string, read func(key string) ([]byte, error), absent func(error) bool) (*CommitMarker, string, error) {
 	key := CommitMarkerKeyOf(uri)
 	m, err := readMarker(key, read)

@@ -25,7 +25,7 @@ type Message struct {
 	Rule        string `json:"rule,omitempty"`
 	Cause       string `json:"cause"`
 	Subject     string `json:"subject,omitempty"` // asset:KEY, schedule:NAME, backfill:ID or rule:NAME
-	// Count is how many transitions the message reports. Listed names the first 20 partitions, or the first 20
+	// Count is how many transitions the message reports. Listed contains the first 20 partitions, or the first 20
 	// subjects of a digest.
 	Count  int64    `json:"count"`
 	Listed []string `json:"listed,omitempty"`

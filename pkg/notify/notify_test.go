@@ -167,8 +167,8 @@ func TestFileAppendsLines(t *testing.T) {
 }
 
 // mailServer starts a mail server that accepts one connection. It returns a notification channel with two recipients,
-// and a Go channel that receives all lines of the client when the connection ends. The keys of refuse are commands of
-// the client, and the values are the server's answers to them.
+// and a Go channel that receives all lines of the client when the connection ends. The parameter refuse maps commands
+// of the client to the server's answers.
 func mailServer(t *testing.T, refuse map[string]string) (*release.Channel, <-chan string, net.Listener) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -166,7 +166,7 @@ type Notification struct {
 	Cause          string            `col:"cause,dict"`
 	State          NotificationState `col:"state,dict"`
 	Count          int64             `col:"count"` // number of transitions that the notification reports
-	// Listed names the first 20 partitions, or the first 20 subjects of a digest, as a JSON list.
+	// Listed is a JSON list of the first 20 partitions, or of the first 20 subjects of a digest.
 	Listed string `col:"listed,null"`
 	// The following fields describe the first of the transitions.
 	RunID   string `col:"run_id,null"`

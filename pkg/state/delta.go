@@ -48,7 +48,7 @@ func (r *Rows) Lists(yield func(*Declaration, any) bool) {
 	}
 }
 
-// mapped calls the function convert for each list of r, and returns the lists that convert returns.
+// mapped calls the parameter convert for each list of r, and returns the results of these calls.
 func (r *Rows) mapped(convert func(i int, d *Declaration, list any) any) *Rows {
 	out := &Rows{make([]any, len(r.lists))}
 	for i, list := range r.lists {
@@ -105,7 +105,7 @@ func Merge(all []*Rows) (*Rows, error) {
 	return &Rows{merged}, nil
 }
 
-// Without returns the rows whose keys do not occur in newer.
+// Without returns the rows of r without those whose keys occur in the parameter newer.
 func (r *Rows) Without(newer *Rows) *Rows {
 	return r.mapped(func(i int, d *Declaration, list any) any { return d.without(list, newer.at(i)) })
 }

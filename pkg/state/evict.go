@@ -21,9 +21,9 @@ func (r *Deployment) Closed(now event.Time) bool {
 	return r.SupersededAt != 0 && now.Sub(r.SupersededAt) >= ClosedAfter
 }
 
-// Cutoff is a history cutoff: it defines which rows are in history and not in the live state. In history are the rows
-// that were closed at the fold sequence Seq and the time Time, and the rows of ledger entries below Entries, except
-// waiting dead letters. With the zero Cutoff, every row is in the live state.
+// Cutoff is a history cutoff: it defines which rows are in history and not in the live state. History contains the rows
+// that were closed at the fold sequence Seq and the fold time Time. It also contains the rows of the ledger entries
+// below Entries, except the rows of waiting dead letters. With the zero Cutoff, every row is in the live state.
 type Cutoff struct {
 	Seq     int64
 	Time    event.Time

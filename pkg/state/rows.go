@@ -34,8 +34,8 @@ func (r *Deployment) Key() string { return r.DeployID }
 
 func (*Deployment) newTable() store { return new(rowTable[string, Deployment, *Deployment]) }
 
-// AcceptedCode is a row of accepted_codes. If the current code fingerprint of the asset is Code, outputs with one of
-// the fingerprints in Accepts are not stale because of their code.
+// AcceptedCode is a row of accepted_codes. While the current code fingerprint of the asset is Code, an output whose
+// fingerprint is in Accepts counts as an output of the current code.
 type AcceptedCode struct {
 	AssetKey string `col:"asset_key,key,dict"`
 	Code     string `col:"code,key"`

@@ -45,8 +45,9 @@ type Run struct {
 	State        RunState `col:"state,dict"`
 	ErrorCode    string   `col:"error_code,null,dict"`
 	ErrorMessage string   `col:"error_message,null"`
-	// RootAssets and Partitions are JSON lists of the first requested assets and partitions. The totals count all that
-	// were requested. Every change of the run writes this row, so the size of the row must not depend on the request.
+	// RootAssets and Partitions are JSON lists of the first requested assets and partitions. The totals count all
+	// requested assets and partitions, listed or not. Every change of the run writes this row, so the size of the row
+	// must not depend on the request.
 	RootAssets      string `col:"root_assets,null"`
 	RootAssetsTotal int32  `col:"root_assets_total"`
 	Partitions      string `col:"partition_selection,null"`

@@ -8,8 +8,8 @@
 //
 // A domain is swept in three steps. The sweeper may die in any step, and may run concurrently with another sweeper.
 // First the compactor folds the ledger, creates the next wakeup, and publishes which wakeups may be deleted. Then the
-// dispatcher repairs. Finally, the sweeper deletes the wakeups that it found. If it dies before that, the next sweep
-// finds them again.
+// dispatcher repairs. Finally, the sweeper deletes those of its wakeups that may be deleted. If it dies before that,
+// the next sweep finds them again.
 package sweeper
 
 import (

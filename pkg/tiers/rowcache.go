@@ -61,8 +61,8 @@ func (t *Tiers) rowsOf(id string) *state.Rows {
 	return nil
 }
 
-// without removes the rows with keys of the parameter others from a delta, and returns the remaining rows. If all
-// rows are overwritten, it keeps them all, because the delta records that its revision existed.
+// without removes from a delta the rows whose keys occur in the parameter others, and returns the remaining rows. If
+// all rows are overwritten, it keeps them all, because the delta records that its revision existed.
 func (cfg *Config) without(d *manifest.Delta, rows, others *state.Rows) (*state.Rows, error) {
 	kept := rows.Without(others)
 	if n := kept.Len(); n == rows.Len() || n == 0 {

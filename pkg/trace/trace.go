@@ -38,7 +38,7 @@ type Tracer struct {
 }
 
 // New returns a tracer that creates its spans with the given provider. The provider must use [Generator].
-// [Tracer.Close] calls the function end, which must send the queued spans and shut down the provider.
+// [Tracer.Close] calls the parameter end, which must send the queued spans and shut down the provider.
 func New(provider oteltrace.TracerProvider, end func(context.Context) error) *Tracer {
 	return &Tracer{provider.Tracer("github.com/servo-orchestration/servo"), end}
 }

@@ -79,8 +79,8 @@ type claim struct {
 
 // staged describes how far the execution has prepared the inputs.
 type staged struct {
-	// views counts the views that were created of inputs with partition columns. Each view has a folder, whose name is
-	// its number in this count.
+	// views is the number of views of inputs with partition columns. Each view has a folder: the folder of the first
+	// view has the name 1, that of the second has the name 2.
 	views int
 	// fetched counts the input files that were downloaded. The name of a local copy contains its number in this count.
 	fetched int
@@ -241,7 +241,7 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 }
 
 // checkedWork runs the PRE checks, executes the task, and runs the POST checks. If it returns the error of a check, the
-// task fails, and its files are not stored.
+// task fails, and its files are not committed.
 func (a *attempt) checkedWork(ctx context.Context, t *work, inputs []input) (made []outputFile, err error) {
 	checks := func(name string) error {
 		if len(quality.In(t.Checks, name)) == 0 {

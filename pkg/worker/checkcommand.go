@@ -84,7 +84,8 @@ func (r *checkRun) command(ctx context.Context, c *quality.Check) (event.CheckRe
 	return r.readVerdict(c, verdict)
 }
 
-// layOutCandidate creates a folder with links to the files of the output, and makes these files read-only.
+// layOutCandidate creates a folder with links to the files of the output. Files that are not stored yet become
+// read-only.
 func (r *checkRun) layOutCandidate() (err error) {
 	if r.candidate != "" {
 		return nil

@@ -174,7 +174,7 @@ func (r *checkRun) run(ctx context.Context, checks []*quality.Check) ([]event.Ch
 	return results, nil
 }
 
-// limited calls the function do, and cancels it after the time limit of the check.
+// limited calls the parameter do, whose context ends after the time limit of the check.
 func (r *checkRun) limited(ctx context.Context, c *quality.Check, do func(context.Context) error) error {
 	if c.Timeout() == 0 {
 		return do(ctx)

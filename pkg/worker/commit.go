@@ -34,7 +34,8 @@ type outputFile struct {
 	// stored means that the file is an object of the store, or a copy of one.
 	stored bool
 	rows   int64
-	// schema describes the columns of a Parquet file in text, one per line. columns are the same columns as values.
+	// schema is a text that describes the columns of a Parquet file, one per line. columns describes the same columns
+	// for the commit marker.
 	schema  string
 	columns []contract.CommitMarkerColumn
 }

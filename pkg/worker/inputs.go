@@ -29,7 +29,7 @@ import (
 // parallelReads is the maximum number of objects that an attempt reads at once.
 const parallelReads = 16
 
-// input holds the partitions of one upstream asset that a task reads.
+// input holds the partitions that a task reads from one upstream asset.
 type input struct {
 	asset ids.AssetKey
 	parts []part

@@ -10,10 +10,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// While a command runs, the worker stores its output in parts. If the worker is killed, the parts show what the
-// command printed. A worker stores parts only in a local store, because each write to a cloud store costs money. No
-// decision depends on parts, so a failed write is not an error. The part is stored later, together with the next
-// text.
+// While a command runs, the worker stores its output in parts. If the worker is killed, the parts show what the command
+// printed. A worker stores parts only in a local store, because each write to a cloud store costs money. No decision
+// depends on parts, so a failed write is not an error: the worker tries again after [LogPartInterval], and adds the
+// text that has arrived by then.
 
 const (
 	// LogPartInterval is how long new text waits before it is stored. `servo logs -f` looks for new parts every second,
@@ -24,8 +24,8 @@ const (
 	partBytes = 64 << 10
 )
 
-// logParts stores the parts of the log of one execution. Until the method end returns, only the goroutine that executes
-// the method run uses it. Afterwards, only the goroutine of the attempt uses it.
+// logParts stores the parts of the log of one execution. Only one goroutine uses it at a time: first the goroutine that
+// executes run, and after end has returned, the goroutine of the attempt.
 type logParts struct {
 	a      *attempt
 	mask   *secret.Mask   // a copy, because the command of a check replaces the mask of the attempt
@@ -122,7 +122,7 @@ func (p *logParts) store(ctx context.Context) {
 	key := contract.LogPartKey(p.a.logKey(), p.a.nonce, p.number)
 	if _, err := p.a.w.cfg.Store.Put(ctx, key, p.text.Bytes()); err != nil {
 		if !p.failing && ctx.Err() == nil {
-			p.a.log.WarnContext(ctx, "could not store a part of the log; trying again with the next text", "key", key, "error", p.mask.String(err.Error()))
+			p.a.log.WarnContext(ctx, "could not store a part of the log; will try again", "key", key, "error", p.mask.String(err.Error()))
 		}
 		p.failing = true
 		return

@@ -49,7 +49,7 @@ type Merger struct {
 
 // MergeSettings determines how a worker merges small outputs.
 type MergeSettings struct {
-	// Limits decide what is merged and read. Zero: [merged.Usual].
+	// Limits decide which outputs are merged, and which merged files a query reads. Zero: [merged.Usual].
 	Limits merged.Limits
 	// Age is how old an output must be before a worker merges it. 0: 10 minutes.
 	Age time.Duration

@@ -27,12 +27,32 @@ import type {
   WhoAmIResponse,
 } from "./types";
 
+const slow = 5000;
+const quick = 1000;
+const rare = 30_000; // the interval while the server streams changes
+const soon = 100; // the shortest time between two refetches, in milliseconds
+const late = 1000; // the longest
+let streaming = false;
+
+// A server that was overloaded or restarting answers later, although no revision follows. A request that the server
+// rejected fails again.
+const passes = (error: unknown) =>
+  error instanceof Failure && (error.status === 0 || error.status === 429 || error.status >= 500);
+
+// every returns a function for refetchInterval: a query whose last call has failed is repeated soon, and others at
+// the given interval.
+const every =
+  (interval: number | false) =>
+  ({ state }: { state: { error: Error | null } }): number | false =>
+    passes(state.error) ? slow : interval;
+
 export const queries = new QueryClient({
   defaultOptions: {
     queries: {
       staleTime: Number.POSITIVE_INFINITY, // answers become stale only with a new revision: see useRevision
       gcTime: 5 * 60_000,
       refetchOnWindowFocus: false,
+      refetchInterval: every(false),
       networkMode: "always", // the server is on this machine, which may have no network
       retry: (failures, error) => failures < 2 && error instanceof Failure && error.status === 0,
     },
@@ -52,13 +72,6 @@ export const prime = () =>
   Promise.all(
     [live, attention, assets].map((q) => asks(first[q.queryKey[0] as "live"]) && queries.prefetchQuery<unknown>(q)),
   );
-
-const slow = 5000;
-const quick = 1000;
-const rare = 30_000; // the interval while the server streams changes
-const soon = 100; // the shortest time between two refetches, in milliseconds
-const late = 1000; // the longest
-let streaming = false;
 
 // The queries whose answers do not become stale with a new revision.
 const steady = new Set<unknown>(["live", "catalog", "sample"]);
@@ -168,7 +181,7 @@ export const useRuns = (request: ListRunsRequest) =>
 export const useRunCounts = () =>
   useQuery({
     queryKey: ["run-counts"],
-    refetchInterval: 10 * 60_000,
+    refetchInterval: every(10 * 60_000),
     placeholderData: keepPreviousData,
     queryFn: ({ signal }) => get<CountRunsResponse>(path(["run-counts"]), signal),
   });
@@ -250,7 +263,7 @@ export const usePartition = (key: string, partition: string) =>
 export const useAttention = () =>
   useQuery({
     ...attention,
-    refetchInterval: 60_000, // deadlines pass and calendars advance without a new revision
+    refetchInterval: every(60_000), // deadlines pass and calendars advance without a new revision
   });
 
 export const useQuarantine = () =>
@@ -263,7 +276,7 @@ export const useDeadlines = () =>
   useQuery({
     queryKey: ["deadlines"],
     queryFn: ({ signal }) => get<ListDeadlinesResponse>(path(["deadlines"]), signal),
-    refetchInterval: 60_000,
+    refetchInterval: every(60_000),
   });
 
 export const useSchedules = () =>

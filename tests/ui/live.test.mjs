@@ -1,0 +1,43 @@
+// Tests of how the page follows changes: node --test tests/ui/live.test.mjs
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { cleanUp, goTo, lab, launch, open, problemsOf, run, sees, serve } from "./harness.mjs";
+
+let browser;
+let server;
+let page;
+
+before(async () => {
+  browser = await launch();
+  server = await serve(lab());
+  page = await open(browser, server.login);
+  await page.waitForSelector("main h1");
+});
+
+after(async () => {
+  await browser?.close();
+  cleanUp();
+});
+
+const quiet = (on = page) => assert.deepEqual(problemsOf(on), [], "the page reported errors");
+const api = (path) => page.evaluate(async (path) => (await fetch(path)).json(), path);
+
+test("a page asks again for what the server could not answer", async () => {
+  await goTo(page, "assets/raw/orders");
+  await sees(page, "10 of 10 partitions fresh");
+  let refused = 0;
+  await page.route("**/v1/assets/**", (route) => {
+    refused++;
+    return route.fulfill({ status: 503, json: { title: "Unavailable", detail: "the server is starting" } });
+  });
+  run(server.dir, ["partitions", "mark", "raw/orders", "-p", "date=2025-01-06", "--stale", "--reason", "late orders"], [0, 1, 2]);
+  const { revision } = await api("/v1/runs");
+  await sees(page, `revision ${revision}`);
+  while (refused < 2) await page.waitForResponse((answer) => answer.status() === 503);
+  await page.unroute("**/v1/assets/**");
+  await sees(page, "9 of 10 partitions fresh, 1 stale.");
+  await page.getByRole("link", { name: "date=2025-01-06" }).waitFor();
+  await page.waitForFunction(() => !document.querySelector("main [role=alert]"));
+  page.problems.splice(0); // the browser logs the 503
+  quiet();
+});

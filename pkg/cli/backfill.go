@@ -80,7 +80,7 @@ func (a *app) showBackfillCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:         "show [ID]",
 		Annotations: writesDocument,
-		Short:       "Show the progress of a backfill (ID: its id, or the end of it; default: the newest)",
+		Short:       "Show the progress of a backfill (ID: its id, or the last characters of the id; default: the newest)",
 		Args:        takes("[ID]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.read(cmd.Context(), func(v published) error {

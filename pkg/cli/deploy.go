@@ -336,7 +336,8 @@ func rollbackTarget(all []engine.Deployment, name string) (string, error) {
 	return "", fmt.Errorf("no release to return to: %s is the only one that was deployed: change the files and use `servo deploy`", release.Short(all[0].Release))
 }
 
-// findRelease returns the only deployed release whose hash begins with a text.
+// findRelease returns the only deployed release whose hash begins with name. If name is "current", it returns the
+// current release.
 func findRelease(all []engine.Deployment, name string) (found string, err error) {
 	const least = 4
 	for _, d := range all {

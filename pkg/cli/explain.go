@@ -205,7 +205,7 @@ func quarantineLines(t *outline, e *view.Explanation) {
 // causes.
 const maxUpstreams = 20
 
-// causes lists the chain of tasks up to a root cause and, if there are more, all root causes.
+// causes lists the chain of tasks up to a root cause. If there are several root causes, it lists all of them, too.
 func (a *app) causes(t *outline, e *view.Explanation) {
 	t.section("because")
 	for _, c := range e.Cause {
@@ -224,8 +224,8 @@ func (a *app) causes(t *outline, e *view.Explanation) {
 	}
 }
 
-// urgency returns the place of an upstream in the listed order: first failed ones, then skipped and cancelled ones,
-// then unfinished ones, and last succeeded ones.
+// urgency returns the place of an upstream in the list: first failed ones, then skipped and cancelled ones, then
+// unfinished ones, and last succeeded ones.
 func urgency(up view.Edge) int {
 	switch {
 	case up.State == state.TaskFailed:

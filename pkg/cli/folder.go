@@ -169,7 +169,7 @@ func (a *app) problemText(p project.Problem) string {
 func (a *app) userName() string { return cmp.Or(a.User, "unknown") }
 
 // stateOf returns the state folder or the bucket of a project. It comes from --state or, without this flag, from the
-// settings of the environment. If neither names one, it is the default.
+// settings of the environment. If neither names one, it is .servo in the project's folder.
 func (a *app) stateOf(p *project.Project) string {
 	store := p.Environment.Store
 	switch {

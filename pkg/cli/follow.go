@@ -179,7 +179,7 @@ func unfinished(s *state.State) []*state.Run {
 	return slices.DeleteFunc(live(s), func(run *state.Run) bool { return run.State == state.RunPaused })
 }
 
-// noteUnfinished prints which backfills, and which other runs of other commands, this process leaves unfinished.
+// noteUnfinished prints which backfills and which runs this process leaves unfinished, except the run of this command.
 func (r *runner) noteUnfinished(ctx context.Context, s *session) {
 	snap, err := s.Current(context.WithoutCancel(ctx)) // the state is in memory, so this call does not block
 	if err != nil {

@@ -27,8 +27,8 @@ func (a *app) gcCommand() *cobra.Command {
 		Use:         "gc [ASSET…]",
 		Annotations: writesDocument,
 		Short:       "Delete outputs and logs that are no longer needed",
-		Long: "Delete superseded versions of partitions, outputs that never became visible, files of executions that failed\n" +
-			"or did not commit first, old logs, and scratch folders of workers that died. Visible versions of partitions,\n" +
+		Long: "Delete superseded versions of partitions, outputs that never became visible, files of executions that\n" +
+			"did not commit, old logs, and scratch folders of workers that died. Visible versions of partitions,\n" +
 			"and outputs that live runs read or write, are never deleted.\n\n" +
 			"servo.yaml sets what else to keep. The defaults are `defaults: {keep: {versions: 3, for: 30d}}` and\n" +
 			"`keep_logs: 90d`; `keep: all` keeps everything. A superseded version is kept for an hour in any case. After\n" +

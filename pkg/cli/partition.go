@@ -50,9 +50,9 @@ func partitionNamed(text string, assets []plan.Asset) (*plan.Asset, ids.Partitio
 	return asset, partition, nil
 }
 
-// explainPartition explains a partition of an asset. It sets done to false in two cases: if the text names no
-// partition, or if the newest task of the partition explains more, because the run of the task is live or the task
-// did not succeed. In the second case, task is the key of that task.
+// explainPartition explains a partition of an asset. If done is false, the caller must explain the task named task
+// instead. This is so if the text names no partition, if the project cannot be read, or if the newest task of the
+// partition explains more: its run is live, or the task did not succeed.
 func (a *app) explainPartition(ctx context.Context, v published, text string) (done bool, task string, err error) {
 	if !strings.Contains(text, "/") {
 		return false, text, nil
@@ -136,7 +136,7 @@ func selecting(assets []plan.Asset, asset ids.AssetKey) func(*event.RunSpec) boo
 }
 
 // codeDetails describes how the current code of an asset differs from the code of a run. It returns nothing if the run
-// or its release no longer exists.
+// no longer exists, or has no release.
 func (a *app) codeDetails(ctx context.Context, v published, p *project.Project, asset ids.AssetKey, runID string) ([]string, error) {
 	s, err := v.WithRun(ctx, runID)
 	if err != nil || s == nil {

@@ -114,7 +114,7 @@ func (c *candidate) foreign() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("deploy project %s: the state belongs to project %s (release %s), which has none of its assets: "+
+	return fmt.Errorf("deploy project %s: the state belongs to project %s (release %s), and the projects have no asset in common: "+
 		"choose another state with --state, or replace the project with `servo deploy --force`", c.project.Name, c.summary.Project, release.Short(c.against))
 }
 
@@ -193,7 +193,7 @@ func countsOf(changes []release.Change) event.Changes {
 	return event.Changes{Added: int32(n.Added), Removed: int32(n.Removed), Changed: int32(n.Changed)} //nolint:gosec // at most 20,000 assets
 }
 
-// changesText formats counts: +1 −2 ~3.
+// changesText formats counts: +1 -2 ~3.
 func changesText(c event.Changes) string {
 	var parts []string
 	for _, part := range []struct {

@@ -368,7 +368,7 @@ func (a *app) backfill(ctx context.Context, s *session, name, from, to string) e
 	}
 	a.note("%s of schedule %s, one after the other%s", plural(made.Ticks, "tick"), a.style.bold(name), text)
 	if made.Later > 0 {
-		a.warn("left out %s of the interval after the newest tick, %s: the schedule itself ticks for these",
+		a.warn("left out %s, which are after the newest tick, %s: the schedule itself ticks for them",
 			plural(int(min(made.Later, math.MaxInt32)), "instant"), stamp(made.Newest))
 	}
 	return nil

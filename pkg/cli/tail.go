@@ -119,7 +119,7 @@ func (t *tail) follow(ctx context.Context) error {
 	}
 }
 
-// find returns the state of the task.
+// find returns the task, and a state that contains it.
 func (t *tail) find(ctx context.Context) (*state.State, *state.Task, error) {
 	snap, err := t.current(ctx)
 	if err != nil {
@@ -187,7 +187,7 @@ type partly struct {
 	length    int
 }
 
-// parts writes the part of an attempt's log that another worker has stored so far.
+// parts writes the text that another worker has added to the stored log of an attempt since the last call.
 func (t *tail) parts(ctx context.Context, attempt *state.Attempt) error {
 	if attempt.AttemptID == t.broken {
 		return nil // the beginning of the log was already shown: wait until the attempt is delivered again or ends

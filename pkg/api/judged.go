@@ -84,7 +84,7 @@ func newJudged() *judged {
 	return &judged{now: results{assets: map[ids.AssetKey]assetResult{}, summaries: map[string]summaryResult{}}}
 }
 
-// results returns the newest result of each kind, of this revision or an earlier one.
+// results returns the newest result for each asset and each summary. It may be of an earlier revision.
 func (j *judged) results() results {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -33,7 +33,7 @@ func (s *server) ListKeys(ctx context.Context, r *servov1.ListKeysRequest) (*ser
 	}
 	keys := p.snap.State.Keys(r.GetKeySet())
 	if block, _ := p.snap.State.KeyBlockOf(r.GetKeySet(), ""); block == nil {
-		return nil, fmt.Errorf("key set %s: %w: GET /v1/key-sets lists them", r.GetKeySet(), engine.ErrNotFound)
+		return nil, fmt.Errorf("key set %s: %w: GET /v1/key-sets lists the key sets", r.GetKeySet(), engine.ErrNotFound)
 	}
 	if p.after != "" {
 		at, found := slices.BinarySearch(keys, p.after)

@@ -33,7 +33,7 @@ const (
 	minLogPart     = utf8.UTFMax // enough for the longest character
 )
 
-// attemptLog is the log of an attempt. While the attempt runs, text is the beginning of the log.
+// attemptLog is the log of an attempt. While the attempt runs, text is the log so far, and complete is false.
 type attemptLog struct {
 	row      *state.Attempt
 	text     []byte

@@ -307,8 +307,8 @@ func (a *queryAnswer) writeLines(w io.Writer) error {
 	return nil
 }
 
-// writeColumns writes one object: the columns once, and each row as a list of cells. If an error occurs after the first
-// row, the object contains it as the member error. Numbers that JavaScript cannot represent exactly are written as
+// writeColumns writes one object: the columns once, and each row as a list of cells. If an error occurs while rows are
+// read, the object contains it as the member error. Numbers that JavaScript cannot represent exactly are written as
 // strings.
 func (a *queryAnswer) writeColumns(w io.Writer) error {
 	columns := make([]any, len(a.rows.Columns))

@@ -15,10 +15,10 @@ const UnsupportedEvery = time.Hour
 // Attention returns the time at which the domain needs a sweep even if nothing more is folded. ok is false if the
 // domain needs no such sweep. Before the returned time, [Sweep] returns no actions.
 //
-// While tasks hold slots, the result is the current time: a worker or queue may lose a task at any time, and the
-// report of a task may be in an entry of which the compactor was not notified. Otherwise all live work waits for
-// timers, and the result is shortly after the first timer. Runs that wait for neither a task nor a timer wait for
-// people, and need no sweep.
+// While tasks hold slots, the result is the current time: a worker or queue may lose a task at any time, and the report
+// of a task may be in an entry of which the compactor was not notified. Otherwise the result is shortly after the first
+// timer or, if work for automators and notifiers has waited for too long by then, earlier. Runs that wait for neither a
+// task nor a timer wait for people, and need no sweep.
 //
 // Attention reads every timer, except while tasks hold slots.
 func Attention(s *state.State, now event.Time) (at event.Time, ok bool) {

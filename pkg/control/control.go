@@ -122,7 +122,7 @@ func React(outbox []*state.Dispatch, timers []*state.Timer, now event.Time) []Ac
 	return actions
 }
 
-// Dispatch returns the actions for outbox rows that are not dispatched yet.
+// Dispatch returns the actions for outbox rows that were not dispatched within [PendingAge].
 func Dispatch(s *state.State, now event.Time) []Action {
 	var actions []Action
 	for row := range s.Outbox.All {
@@ -133,7 +133,7 @@ func Dispatch(s *state.State, now event.Time) []Action {
 	return actions
 }
 
-// Timers returns the actions for timers that are not in a queue yet.
+// Timers returns the actions for timers that were not put into a queue within [PendingAge].
 func Timers(s *state.State, now event.Time) []Action {
 	var actions []Action
 	for row := range s.Timers.All {

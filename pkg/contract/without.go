@@ -11,8 +11,8 @@ import (
 // succeeded.
 type Without string
 
-// UnknownWithout means that the sender does not name the upstreams that did not succeed, because there are too many of
-// them, or because some upstreams have not ended.
+// UnknownWithout means that the envelope does not say which upstreams succeeded: too many did not succeed, or some have
+// not ended.
 const UnknownWithout Without = "*"
 
 const (

@@ -14,8 +14,8 @@ import (
 // timeout bounds one try, from the resolution of the name to the end of the answer.
 const timeout = 10 * time.Second
 
-// These are the addresses that no channel may use, because they belong to this machine's network or to metadata
-// servers.
+// never lists the addresses that no channel may use: unspecified, link-local, multicast and reserved addresses, and
+// metadata servers.
 var never = prefixes("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/128", "fe80::/10", "ff00::/8", "fd00:ec2::/32", "fd20:ce::/32")
 
 // private lists the addresses that only a channel with allow_private may use.

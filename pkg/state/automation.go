@@ -298,8 +298,8 @@ func (s *State) NextWake() (event.Time, bool) {
 	return item.at, ok
 }
 
-// DueToWake returns the schedules, requests, notifications and watches that are due at now: at most limit in total,
-// the earliest first.
+// DueToWake returns the schedules, requests, notifications and watches that are due at the time now, the earliest
+// first. It returns at most limit of them in total.
 func (s *State) DueToWake(now event.Time, limit int) (schedules, requests, notifications []string, watches []Watch) {
 	n := 0
 	s.index.automation.wake.Scan(func(item wakeItem) bool {
@@ -347,7 +347,7 @@ func (s *State) EndedRequests(until event.Time, limit int) (ended []*RunRequest)
 	return ended
 }
 
-// WantedSchedules yields the schedules that wait for their next instants, the longest wait first.
+// WantedSchedules yields the schedules that wait for their next instants, in the order of their WantedAt.
 func (s *State) WantedSchedules(yield func(*Schedule) bool) {
 	s.index.automation.wanted.Scan(func(item timedItem) bool { return yield(s.Schedules.Get(item.id)) })
 }
@@ -394,7 +394,7 @@ func (s *State) SchedulesPending() *Deployment {
 	return nil
 }
 
-// TicksOf calls yield for the live ticks of a schedule, newest instant first.
+// TicksOf calls yield for the ticks of a schedule that are in the live state, newest instant first.
 func (s *State) TicksOf(schedule string, yield func(*Tick) bool) {
 	for _, row := range slices.Backward(s.Ticks.Rows()) {
 		if row.ScheduleID == schedule && !yield(row) {

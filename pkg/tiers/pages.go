@@ -11,9 +11,9 @@ import (
 
 const partitions = "partition_status"
 
-// page stores rows of partition_status, which are sorted by key, as a sorted run after the known ones. It merges them
-// with the last sorted runs that are not much larger, unless one of these has a damaged file. It returns the files of
-// all sorted runs, and the files that it has created.
+// page stores rows of partition_status, which are sorted by key, as a sorted run after the known ones. It merges the
+// rows with the last sorted runs that are not much larger, unless one of these has a damaged file. It returns the files
+// of all sorted runs, and the files that it has created.
 //
 // The result of a merge is at least 1.5 times as large as each merged sorted run, so a row is rewritten a logarithmic
 // number of times. Unless a file is damaged, each sorted run is more than twice as large as all sorted runs after it

@@ -123,10 +123,10 @@ func firstInline(l0 []manifest.Delta) []manifest.Delta {
 	return l0
 }
 
-// intoL1 returns the deltas to merge into one L1 delta: all deltas in l0, and some of the last deltas in l1. It adds
-// a sequence of at least fanIn deltas of l1 if each of them is at most as large as everything after the sequence
-// together, and then looks for another such sequence before it. If l1 has more than maxL1 deltas, it adds all of
-// them.
+// intoL1 returns the deltas to merge into one L1 delta: all deltas in l0, and some of the last deltas in l1. It adds a
+// sequence of at least fanIn deltas of l1 if each of them is at most as large as all deltas after the sequence
+// together. It then looks for another such sequence before the first one. If l1 has more than maxL1 deltas, it adds all
+// of them.
 func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
 	size := int64(0)
 	for _, d := range l0 {

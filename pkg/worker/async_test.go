@@ -59,7 +59,7 @@ func TestBackgroundTaskTimesOut(t *testing.T) {
 	p.dead(t, pid)
 }
 
-// gated returns a command that writes its output when open is called.
+// gated returns a command that writes its output when the function open is called.
 func gated(t *testing.T) (work plan.Work, open func()) {
 	t.Helper()
 	fifo := t.TempDir() + "/gate"

@@ -24,9 +24,9 @@ type globber struct {
 	left int // number of entries that may still be listed
 }
 
-// matchesHidden reports whether a pattern below a folder matches a file or a folder that queries cannot read, because
-// it is hidden, in the state folder, or behind a symbolic link to a folder. If there are too many files to check,
-// matchesHidden also reports true.
+// matchesHidden reports whether a pattern below a folder matches a file or a folder that queries cannot read. Queries
+// cannot read hidden files, the state folder or files behind a symbolic link to a folder. If there are too many files
+// to check, matchesHidden also reports true.
 func (g *globber) matchesHidden(dir string, pattern []string, inHidden bool) bool {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

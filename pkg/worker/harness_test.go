@@ -129,7 +129,7 @@ type control struct {
 	clock  *manualClock
 	// answer returns the response to the n-th callback of a verb; status 0 means 200.
 	answer       func(verb string, n int) (status int, body any)
-	failedStarts int // the number of "started" callbacks that the function answer rejects
+	failedStarts int // the number of "started" callbacks that the field answer rejects
 
 	mu    sync.Mutex
 	count map[string]int

@@ -57,8 +57,8 @@ func (l *boundedLog) wake() {
 }
 
 // read returns at most chunk bytes of the log, beginning at an offset, and the next offset. One line replaces omitted
-// text. If there is nothing to read yet, text is empty, and more is closed at the next write. At the end of a
-// complete log, more is nil.
+// text. If there is nothing to read yet, the result text is empty, and the channel more is closed at the next write or
+// close. At the end of a complete log, more is nil.
 func (l *boundedLog) read(at int64, chunk int) (text []byte, next int64, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +82,7 @@ func (l *boundedLog) read(at int64, chunk int) (text []byte, next int64, more <-
 	return nil, at, l.more
 }
 
-// followChunk is how many bytes of a log the method follow reads at once.
+// followChunk is how many bytes of a log [boundedLog.follow] reads at once.
 const followChunk = 64 << 10
 
 // follow copies the log to w as it grows, until the log is complete or ctx is done. If omit is not nil, follow calls it

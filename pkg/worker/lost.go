@@ -63,7 +63,7 @@ func executingLine(attemptID string) []byte {
 	return fmt.Appendf(nil, "%-*s\n", executingWidth-1, attemptID)
 }
 
-// begin records that an attempt is being executed, until end is called.
+// begin records that an attempt is being executed, until the function end is called.
 func (e *executing) begin(attemptID string) (end func() error, err error) {
 	offset := <-e.free
 	if _, err := e.file.WriteAt(executingLine(attemptID), offset); err != nil {
@@ -141,7 +141,7 @@ func forgetLost(parent string, now time.Time) error {
 var errLost = errors.New("the process that executed the attempt has died: it was killed, crashed or ran out of memory")
 
 // survive returns an error if the worker that executed the attempt has died. Otherwise, it records that this worker
-// executes the attempt until end is called.
+// executes the attempt, until the function end is called.
 func (a *attempt) survive(ctx context.Context) (end func(), err error) {
 	if a.w.scratch.lost(a.env.AttemptID) {
 		return nil, fail(CodeInterrupted, CategoryInfrastructure, errLost)

@@ -150,6 +150,26 @@ test("statements are remembered, and a link shows one without running it", async
   quiet();
 });
 
+test("a statement that has not run is still there when the person comes back", async () => {
+  await goTo(page, "sql?q=SELECT+1+AS+one");
+  const editor = page.getByRole("textbox", { name: "SQL" });
+  await editor.getByText("one").waitFor();
+  await write("SELECT 1 AS one, 2 AS two -- an hour of work");
+  await page.getByRole("link", { name: "Runs", exact: true }).click();
+  await page.waitForURL("**/runs");
+  await page.goBack();
+  await editor.waitFor();
+  assert.equal(await editor.innerText(), "SELECT 1 AS one, 2 AS two -- an hour of work");
+  await page.keyboard.press("Control+Enter");
+  await page.getByRole("cell", { name: "2", exact: true }).waitFor();
+  await write("SELECT 3 AS three");
+  await page.keyboard.press("Control+Enter");
+  await page.getByRole("cell", { name: "3", exact: true }).waitFor();
+  await page.goBack();
+  await editor.getByText("an hour of work").waitFor(); // the address of the statement before
+  quiet();
+});
+
 test("the examples are valid", async () => {
   await goTo(page, "sql");
   await page.getByRole("tab", { name: "Examples" }).click();

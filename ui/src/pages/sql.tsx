@@ -1,4 +1,4 @@
-import { useNavigate, useSearch } from "@tanstack/react-router";
+import { useLocation, useNavigate, useSearch } from "@tanstack/react-router";
 import { useEffect, useId, useMemo, useRef, useState } from "react";
 import { Failure } from "../api/client";
 import { useNow, useWhoAmI } from "../api/queries";
@@ -11,7 +11,7 @@ import page from "./page.module.css";
 import css from "./sql.module.css";
 import { examples } from "./sqlexamples";
 import { Outcome } from "./sqlresult";
-import { cancel, edit, forget, start, usePast, useShown } from "./sqlstore";
+import { cancel, edit, forget, open, start, usePast, useShown } from "./sqlstore";
 import { Tables, useCatalog } from "./sqltables";
 
 const limits = [1000, 10_000, 100_000];
@@ -42,15 +42,20 @@ export function SqlPage() {
   // A statement in the address is shown but not run until a person runs it, because a link must not start work on the
   // server.
   const address = search.q;
+  // While another screen loads, this one is still shown, and the location is already that of the other screen.
+  const entry = useLocation({
+    select: ({ pathname, state }) => (pathname.endsWith("/sql") ? state.__TSR_key : undefined),
+  });
   useEffect(() => {
-    if (address !== undefined) edit(address);
-  }, [address]);
+    if (address !== undefined && entry !== undefined) open(entry, address);
+  }, [address, entry]);
 
   const run = (sql = shown.text, most = limit) => {
     if (sql.trim() === "") return;
-    void start(sql, at.trim(), most, project);
+    const moment = at.trim();
+    void start(sql, moment, most, project);
     const q = sql.length <= inAddress ? sql : undefined;
-    void navigate({ search: { ...(q ? { q } : {}), ...(at.trim() ? { at: at.trim() } : {}) } });
+    void navigate({ search: { ...(q ? { q } : {}), ...(moment ? { at: moment } : {}) } });
   };
   const choose = (sql: string) => {
     edit(sql);

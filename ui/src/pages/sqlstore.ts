@@ -41,6 +41,19 @@ export const useShown = () => useSyncExternalStore(subscribe, () => shown);
 
 export const edit = (text: string) => set({ text });
 
+let opened: string | undefined; // an entry of the browser's history
+const settling = 1000; // milliseconds
+
+// open puts the statement of an address into the editor. A person who comes back to the same entry of the browser's
+// history finds the statement as they left it. A statement that has just been started gets its address while the
+// person may be typing the next one.
+export function open(entry: string, sql: string) {
+  if (entry === opened) return;
+  opened = entry;
+  if (shown.ran === sql && Date.now() - shown.started < settling) return;
+  edit(sql);
+}
+
 export function cancel() {
   controller?.abort();
 }
@@ -71,7 +84,12 @@ export async function start(sql: string, asOf: string, limit: number, project: s
   } catch (error) {
     if (controller !== mine) return;
     const cancelled = mine.signal.aborted;
-    set({ busy: false, error: cancelled ? new Error("Cancelled. The rows that had arrived are below.") : error });
+    set({
+      busy: false,
+      error: cancelled
+        ? new Error(shown.rows > 0 ? "Cancelled. The rows that had arrived are below." : "Cancelled.")
+        : error,
+    });
     if (!cancelled) {
       remember(project, { sql, at: Date.now(), error: error instanceof Error ? error.message : String(error) });
     }

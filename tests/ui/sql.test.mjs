@@ -119,7 +119,7 @@ test("a statement reads the state of an earlier time", async () => {
   await page.getByLabel("state of").selectOption("exact");
   await page.getByLabel("Revision or time").fill("2001-01-01");
   await ask("SELECT count(*) AS runs FROM runs");
-  await sees(page, "no state as of 2001-01-01");
+  await sees(page, "no state as of 2000-12-31T23:00:00Z");
   await page.getByLabel("state of").selectOption("");
   await ask("SELECT count(*) AS runs FROM runs");
   const facts = await page.getByRole("status").filter({ hasText: "revision" }).last().innerText();
@@ -168,6 +168,30 @@ test("a statement that has not run is still there when the person comes back", a
   await page.goBack();
   await editor.getByText("an hour of work").waitFor(); // the address of the statement before
   quiet();
+});
+
+test("a time without a zone is a time of the page's zone", async () => {
+  await goTo(page, "sql");
+  const asked = async (typed) => {
+    await page.getByLabel("state of").selectOption("exact");
+    await page.getByLabel("Revision or time").fill(typed);
+    const sent = page.waitForRequest((request) => request.method() === "POST" && request.url().endsWith("/v1/query"));
+    await write("SELECT 1");
+    await page.keyboard.press("Control+Enter");
+    await page.getByRole("button", { name: "Run", exact: true }).waitFor();
+    return (await sent).postDataJSON().as_of;
+  };
+  assert.equal(await asked("2025-01-15 12:00"), "2025-01-15T11:00:00Z"); // the browser is in Paris
+  assert.match(await page.evaluate(() => location.search), /at=2025-01-15T11%3A00%3A00Z/, "a link means the same time everywhere");
+  assert.equal(await asked("2025-07-15 12:00:30"), "2025-07-15T10:00:30Z");
+  assert.equal(await asked("2025-01-15T12:00:00Z"), "2025-01-15T12:00:00Z");
+  assert.equal(await asked("1"), "1");
+  await page.locator("main h1").click();
+  await page.keyboard.press("z"); // times in UTC
+  assert.equal(await asked("2025-01-15 12:00"), "2025-01-15T12:00:00Z");
+  await page.locator("main h1").click();
+  await page.keyboard.press("z");
+  page.problems.splice(0); // the browser logs the 410
 });
 
 test("the examples are valid", async () => {

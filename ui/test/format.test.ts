@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, plural, shortID, span, splitTimes, stamp } from "../src/app/format";
+import { ago, bytes, momentOf, plural, shortID, span, splitTimes, stamp } from "../src/app/format";
 
 describe("format", () => {
   it("formats durations with at most two units", () => {
@@ -35,6 +35,24 @@ describe("format", () => {
       "in 30 s",
       "now",
     ]);
+  });
+
+  it("reads a typed time in the zone of the page", () => {
+    const local = new Date(2025, 6, 1, 12, 30).toISOString();
+    expect(momentOf("2025-07-01 12:30", false)).toBe(`${local.slice(0, 19)}Z`);
+    expect(momentOf("2025-07-01T12:30:05", true)).toBe("2025-07-01T12:30:05Z");
+    expect(momentOf("2025-07-01", true)).toBe("2025-07-01T00:00:00Z");
+    for (const text of [
+      "402",
+      "",
+      "2025-02-30",
+      "2025-13-01",
+      "2025-07-01 24:00",
+      "2025-07-01T12:30:05+02:00",
+      "noon",
+    ]) {
+      expect(momentOf(text, true)).toBe(text);
+    }
   });
 
   it("formats bytes and numbers", () => {

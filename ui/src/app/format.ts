@@ -64,6 +64,20 @@ export function stamp(at: Date, utc: boolean): string {
   return `${date} ${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
 }
 
+const withoutZone = /^(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d)(?::(\d\d))?)?$/;
+
+// momentOf returns a typed time in UTC, as the server reads it. A time without a zone is in the browser's zone or, if
+// the page shows its times in UTC, in UTC. Other texts stay as they are: revisions, times with a zone, and mistakes.
+export function momentOf(text: string, utc: boolean): string {
+  const found = withoutZone.exec(text);
+  if (!found) return text;
+  const [year = 0, month = 0, day = 0, hour = 0, minute = 0, second = 0] = found.slice(1).map((n) => Number(n ?? 0));
+  const given = new Date(Date.UTC(year, month - 1, day, hour, minute, second));
+  if (given.getUTCMonth() !== month - 1 || given.getUTCDate() !== day) return text; // the server rejects it
+  const at = utc ? given : new Date(year, month - 1, day, hour, minute, second);
+  return `${at.toISOString().slice(0, 19)}Z`;
+}
+
 // splitTimes splits a sentence of the server, which contains times as "2025-01-15T14:03:07Z", at the given times. Every
 // second part of the result is a time. Other times stay as they are, because a person may have written them.
 export function splitTimes(text: string, times: (string | undefined)[]): string[] {

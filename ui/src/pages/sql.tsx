@@ -3,8 +3,9 @@ import { useEffect, useId, useMemo, useRef, useState } from "react";
 import { Failure } from "../api/client";
 import { useNow, useWhoAmI } from "../api/queries";
 import { headline, positionOf } from "../api/sql";
-import { ago, plural } from "../app/format";
+import { ago, momentOf, plural } from "../app/format";
 import { useCommands } from "../app/keys";
+import { useSettings } from "../app/settings";
 import { Button, Card, Empty, inputClass, TabPanel, Tabs } from "../parts/parts";
 import SqlEditor, { type Editor } from "../parts/sqleditor";
 import page from "./page.module.css";
@@ -35,6 +36,7 @@ export function SqlPage() {
   const shown = useShown();
   const catalog = useCatalog();
   const editor = useRef<Editor>(undefined);
+  const { utc } = useSettings();
   const [limit, setLimit] = useState(limits[0] ?? 1000);
   const [at, setAt] = useState(search.at ?? "");
   const [side, setSide] = useState("tables");
@@ -52,7 +54,7 @@ export function SqlPage() {
 
   const run = (sql = shown.text, most = limit) => {
     if (sql.trim() === "") return;
-    const moment = at.trim();
+    const moment = momentOf(at.trim(), utc);
     void start(sql, moment, most, project);
     const q = sql.length <= inAddress ? sql : undefined;
     void navigate({ search: { ...(q ? { q } : {}), ...(moment ? { at: moment } : {}) } });

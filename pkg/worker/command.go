@@ -81,7 +81,8 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) (
 // execute runs a program until it exits. Its output goes to the log, with secrets masked.
 func (a *attempt) execute(ctx context.Context, cmd *exec.Cmd) error {
 	errorTail := &lastLines{}
-	stdout, stderr := a.mask.Writer(&a.output), a.mask.Writer(io.MultiWriter(&a.output, errorTail))
+	merged := newStreams(&a.output)
+	stdout, stderr := a.mask.Writer(&merged.all[0]), a.mask.Writer(io.MultiWriter(&merged.all[1], errorTail))
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	a.showLog()
 	a.storeParts()
@@ -91,9 +92,12 @@ func (a *attempt) execute(ctx context.Context, cmd *exec.Cmd) error {
 	if err != nil {
 		return launchFailure(cmd.Path, err)
 	}
+	stop := background(ctx, func(ctx context.Context) { merged.run(ctx, a.w.cfg.Clock) })
 	err = p.wait(ctx, a.w.cfg.Clock)
+	stop()
 	a.addCPU(cpuOf(cmd.ProcessState))
 	_, _ = stdout.Flush(), stderr.Flush() // writing to memory cannot fail
+	merged.flush()
 	if err != nil {
 		return exitFailure(err, errorTail, cmd.Args[0])
 	}
@@ -227,7 +231,8 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 		return nil, permanent(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
 	}
 	partition := cells[0]
-	env := a.inherited()
+	// Without this variable, the log shows what Python prints only when 8 KiB have been printed or the program ends.
+	env := append([]string{"PYTHONUNBUFFERED=1"}, a.inherited()...)
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
 		env = append(env, name+"="+t.Env[name])
 	}

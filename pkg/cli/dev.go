@@ -195,7 +195,7 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 	return errors.Join(err, s.close())
 }
 
-// apiConfig returns the dependencies of the API that servo dev and the viewer of a bucket share.
+// apiConfig returns the dependencies of the API. They are the same for servo dev and for the web page of a bucket.
 func (a *app) apiConfig(e *engine.Engine, current *loaded) api.Config {
 	return api.Config{
 		Engine: e, Project: current.get, User: func(http.Header) string { return a.userName() }, Logger: a.logger, Version: servoVersion(),

@@ -158,7 +158,7 @@ func (t *typical) String() string {
 		of = fmt.Sprintf("median of the newest %d successes", t.Samples)
 	}
 	if t.PerPartition {
-		of += " per partition, because tasks materialize batches"
+		of += "; values per partition, because tasks materialize batches"
 	}
 	return text + fmt.Sprintf("; %s, %s (%s)", plural(int(t.Rows), "row"), bytesText(t.Bytes), of)
 }

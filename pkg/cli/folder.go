@@ -41,7 +41,7 @@ func (a *app) projectDir() (string, error) {
 			return "", fmt.Errorf("look for a project: %w", err)
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no %s found in %s or above: change to a project, name its folder with -C, or create one with `servo init DIR`",
+			return "", fmt.Errorf("no %s found in %s or above: go to the folder of a project, name the folder with -C, or create one with `servo init DIR`",
 				project.ConfigFile, a.Dir)
 		}
 	}

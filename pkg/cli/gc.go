@@ -52,7 +52,7 @@ func (a *app) gcCommand() *cobra.Command {
 					return a.problems(p.Root, err)
 				}
 				if len(r.Problems) > 0 {
-					a.note("servo: %s in asset files. Outputs of these assets, and of assets that no other file declares, are kept: "+
+					a.note("servo: %s in asset files. Outputs of the assets in these files, and of assets that no other file declares, are kept: "+
 						"run `servo validate` and fix the files", plural(len(r.Problems), "problem"))
 				}
 				if err := knownAssets(cmd.Context(), parts, r, opts.Assets); err != nil {

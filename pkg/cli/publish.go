@@ -63,7 +63,7 @@ func publishedAs(a *plan.Asset, calendar plan.Calendar, name string, copies bool
 	return to, nil
 }
 
-// exportedAs describes published assets for a catalog.
+// exportedAs describes published assets for a catalog: a DuckDB file with a view for each asset.
 func exportedAs(assets []publisher.Asset, columns map[string][]space.Column) []query.Exported {
 	views := make([]query.Exported, len(assets))
 	for i := range assets {

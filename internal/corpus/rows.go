@@ -13,8 +13,8 @@ import (
 )
 
 // partitions writes the rows of partition_status as three sorted runs, whose sizes are typical of a domain that has
-// been in use for long: about three quarters of the rows, nearly a quarter, and a sixteenth. One in a hundred
-// partitions is missing.
+// been in use for long: about two thirds of the rows, a quarter, and a sixteenth. One in a hundred partitions is
+// missing.
 func (w *writer) partitions(ctx context.Context) error {
 	for part := range 3 {
 		run, page, n := w.handle.IDs.New(), []*state.Partition(nil), 0

@@ -80,7 +80,7 @@ type ofAsset interface {
 	GetName() string
 }
 
-// findAsset returns the asset that a request names, the project, and the newest snapshot.
+// findAsset returns the project, the snapshot that the call reads, and the asset that the request names.
 func (s *server) findAsset(ctx context.Context, r ofAsset) (*Project, *snapshot.Snapshot, *plan.Asset, error) {
 	p, err := s.project()
 	if err != nil {

@@ -189,10 +189,10 @@ func (s *Schedule) readBounds() error {
 	return nil
 }
 
-// ticks returns an error if the schedule never ticks. The only possible reasons are the policy and the
-// bounds, because [parseCron] rejects expressions that match no date. The search covers 28 years, after which dates
-// fall on the same weekdays again. It begins in the year of the zone data, so the result does not depend on the
-// clock.
+// ticks returns an error if the schedule never ticks. The only possible reasons are the policy and the bounds, because
+// [parseCron] rejects expressions that match no date. The search covers 28 years, after which dates fall on the same
+// weekdays again. It begins in the year of the zone data or, if that is later, at the start of the schedule. So the
+// result does not depend on the clock.
 func (s *Schedule) ticks() error {
 	const years = 28
 	if _, ok := s.next(s.start - 1); !ok {

@@ -58,7 +58,7 @@ func resume(request proto.Message, id string) error {
 			return &jsonpb.FieldError{Path: "Last-Event-ID", Problem: fmt.Sprintf("is %q: send the id of an event", id)}
 		}
 		// An event that was sent before the first revision was published has an id without a timeline. A client that
-		// resumes with such an id must read everything.
+		// resumes with such an id must read everything, so the timeline is set to one that does not exist.
 		into.Timeline, into.AfterRevision = cmp.Or(timeline, "none"), n
 	case *servov1.TailLogRequest:
 		n, err := strconv.ParseInt(id, 10, 64)

@@ -99,14 +99,22 @@ func (s *server) serve(ctx context.Context) error {
 		g.Go(func() error { return run(gctx) })
 	}
 	g.Go(func() error {
-		defer stop()
-		return s.endpoint.Serve(ctx, gctx, s.handler())
+		defer stop() // when both endpoints have ended, because it also ends their requests
+		return s.serveEndpoints(ctx, gctx)
 	})
+	return g.Wait()
+}
+
+// serveEndpoints serves the endpoints of the service and of its metrics until ctx is done, and then until their
+// requests have ended. If one endpoint fails, the other ends, too.
+func (s *server) serveEndpoints(ctx, work context.Context) error {
+	g, work := errgroup.WithContext(work)
+	g.Go(func() error { return s.endpoint.Serve(ctx, work, s.handler()) })
 	if s.metricsAt != nil {
 		mux := http.NewServeMux()
 		mux.Handle("GET /metrics", s.metrics)
 		s.logger.InfoContext(ctx, "serving metrics", slog.String("url", s.metricsAt.URL()+"/metrics"))
-		g.Go(func() error { return s.metricsAt.Serve(ctx, gctx, mux) })
+		g.Go(func() error { return s.metricsAt.Serve(ctx, work, mux) })
 	}
 	s.logger.InfoContext(ctx, "serving", slog.String("url", s.url()))
 	return g.Wait()

@@ -72,3 +72,50 @@ test("a row of many tasks counts once, and its failed tasks are named and opened
   await page.waitForURL("**/assets/raw/orders");
   quiet();
 });
+
+test("the chart says which rows it leaves out", async (t) => {
+  await changed(t, (gantt) => ({ ...byAsset(gantt), rows_left_out: 8000 }));
+  await goTo(page, `runs/${failed}?show=waiting`);
+  await sees(page, "No row is waiting");
+  await sees(page, "8,000 assets that need less attention are not shown");
+  quiet();
+});
+
+test("a chart that was zoomed in shows another run as a whole", async () => {
+  const { runs } = await page.evaluate(async () => (await fetch("/v1/runs")).json());
+  const newer = runs[0].run_id; // the times of the older run are not in its chart
+  const origin = page.locator("[class*=axis] span", { hasText: /^0$/ });
+  await goTo(page, `runs/${failed}`);
+  await origin.waitFor();
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type(newer.slice(-6));
+  await page.getByRole("option", { name: new RegExp(newer.slice(-6)) }).first().waitFor();
+  await page.keyboard.press("Enter");
+  await page.waitForURL(`**/runs/${newer}`);
+  await origin.waitFor();
+  for (let i = 0; i < 3; i++) await page.getByRole("button", { name: "Zoom in" }).click();
+  await origin.waitFor({ state: "detached" });
+  await page.goBack();
+  await page.waitForURL(`**/runs/${failed}`);
+  await page.getByRole("heading", { name: failed.slice(-6) }).waitFor();
+  await origin.waitFor();
+  await page.getByRole("button", { name: "Zoom in" }).click();
+  quiet();
+});
+
+test("the table counts attempts of tasks, and tasks of assets", async (t) => {
+  const cells = async (name) => {
+    const row = page.getByRole("row").filter({ has: page.getByRole("button", { name, exact: true }) });
+    return (await row.getByRole("cell").allInnerTexts()).map((text) => text.trim());
+  };
+  await goTo(page, `runs/${failed}?view=table&show=failed`);
+  await page.getByRole("columnheader", { name: "Attempts" }).waitFor();
+  assert.equal((await cells("mart/after"))[3], "", "a skipped task has no attempt");
+  assert.equal((await cells("mart/bad"))[3], "1 of 3");
+  await changed(t, byAsset);
+  await goTo(page, `runs/${failed}?view=table`);
+  await page.getByRole("columnheader", { name: "Tasks" }).waitFor();
+  assert.deepEqual((await cells("raw/orders")).slice(1, 4).toSpliced(1, 1), ["succeeded", "10"]);
+  assert.deepEqual((await cells("raw/prices")).slice(1, 4).toSpliced(1, 1), ["3 failed", "4"]);
+  quiet();
+});

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { path } from "../src/api/client";
-import { concurrency, ticks, union, within, zoom } from "../src/canvas/time";
+import { concurrency, covers, ticks, union, within, zoom } from "../src/canvas/time";
 import { ansi } from "../src/parts/ansi";
 import { commandLine, joinWords, selectionOf, splitWords } from "../src/parts/command";
 import { highlight } from "../src/parts/sql";
@@ -58,6 +58,13 @@ describe("time", () => {
     ]);
     expect(mixed[1]).toEqual({ from: 0, to: 10 });
     expect(union([])).toEqual([]);
+  });
+
+  it("reports whether a range is the whole of a growing chart", () => {
+    const bounds = { from: 1000, to: 2000 };
+    expect(covers(zoom(zoom(bounds, 0.5, 1500, bounds), 2, 1500, bounds), bounds)).toBe(true);
+    expect(covers(zoom(bounds, 0.5, 1500, bounds), bounds)).toBe(false);
+    expect(covers({ from: 1000, to: 2000 }, { from: 1000, to: 2500 })).toBe(false);
   });
 
   it("counts intervals that overlap", () => {

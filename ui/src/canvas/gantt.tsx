@@ -1,14 +1,14 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type CSSProperties, type PointerEvent, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import type { GanttRow, GanttSegment, Phase } from "../api/types";
-import { plural, span } from "../app/format";
+import { count, plural, span } from "../app/format";
 import { useNarrow } from "../parts/media";
 import { Button, Shape } from "../parts/parts";
 import { taskTone, words } from "../parts/status";
 import type { Theme } from "../style/tokens";
 import { hatch, prepare, useColors, useSize } from "./draw";
 import css from "./gantt.module.css";
-import { concurrency, type Interval, type Range, ticks, union, within, zoom } from "./time";
+import { concurrency, covers, type Interval, type Range, ticks, union, within, zoom } from "./time";
 
 const barHeight = 26;
 const nameHeight = 22; // on a narrow screen, the name is above the bar
@@ -106,6 +106,8 @@ export function Gantt({ rows, bounds, now, open, noun, selected, onSelect }: Pro
   const rowHeight = barHeight + above;
   const [range, setRange] = useState<Range>();
   const view = range ? within(range, bounds) : bounds;
+  // The whole chart of a live run grows with the run, so it must not become a fixed range.
+  const show = (to: Range | undefined) => setRange(to && !covers(to, bounds) ? to : undefined);
   const plot = useSize<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const scroller = useRef<HTMLDivElement>(null);
@@ -183,10 +185,10 @@ export function Gantt({ rows, bounds, now, open, noun, selected, onSelect }: Pro
       return;
     event.preventDefault();
     if (event.ctrlKey || event.metaKey) {
-      setRange(zoom(view, Math.exp(event.deltaY / 300), time(event.clientX - box.left), bounds));
+      show(zoom(view, Math.exp(event.deltaY / 300), time(event.clientX - box.left), bounds));
     } else {
       const by = ((event.deltaX || event.deltaY) / width) * (view.to - view.from);
-      setRange(within({ from: view.from + by, to: view.to + by }, bounds));
+      show(within({ from: view.from + by, to: view.to + by }, bounds));
     }
   };
   useEffect(() => {
@@ -209,23 +211,25 @@ export function Gantt({ rows, bounds, now, open, noun, selected, onSelect }: Pro
     if (from) {
       const by = ((from.x - event.clientX) / (width || 1)) * (from.view.to - from.view.from);
       if (Math.abs(event.clientX - from.x) > 3) from.moved = true;
-      if (from.moved) setRange(within({ from: from.view.from + by, to: from.view.to + by }, bounds));
+      if (from.moved) show(within({ from: from.view.from + by, to: from.view.to + by }, bounds));
       return;
     }
     const { row, segment } = at(event);
     setTip(row && segment ? { x: event.clientX, y: event.clientY, row, segment } : undefined);
   };
 
-  const step = (factor: number) => setRange(zoom(view, factor, (view.from + view.to) / 2, bounds));
+  const step = (factor: number) => show(zoom(view, factor, (view.from + view.to) / 2, bounds));
   return (
     <div className={css.gantt} style={{ "--gutter": `${gutter}px` } as CSSProperties}>
       <div className={css.tools}>
         <Legend colours={colours} />
-        <Button kind="icon" icon="minus" aria-label="Zoom out" onClick={() => step(2)} />
-        <Button kind="icon" icon="plus" aria-label="Zoom in" onClick={() => step(0.5)} />
-        <Button kind="icon" icon="fit" aria-label="Show the whole run" onClick={() => setRange(undefined)} />
+        <div className={css.zoom}>
+          <Button kind="icon" icon="minus" aria-label="Zoom out" onClick={() => step(2)} />
+          <Button kind="icon" icon="plus" aria-label="Zoom in" onClick={() => step(0.5)} />
+          <Button kind="icon" icon="fit" aria-label="Show the whole run" onClick={() => show(undefined)} />
+        </div>
       </div>
-      <Overview rows={rows} bounds={bounds} view={view} now={now} open={open} noun={noun} onChange={setRange} />
+      <Overview rows={rows} bounds={bounds} view={view} now={now} open={open} noun={noun} onChange={show} />
       <div className={css.axis} aria-hidden="true">
         {ticks(view, bounds.from, Math.max(2, width / 110)).map((tick) => (
           <span key={tick} style={{ left: x(bounds.from + tick) }}>
@@ -274,7 +278,7 @@ export function Gantt({ rows, bounds, now, open, noun, selected, onSelect }: Pro
                 <Shape tone={toneOf(row)} />
                 <bdi>{row.key}</bdi>
                 <span className="sr-only">
-                  {row.tasks === 1 ? words[row.state] : `${row.tasks} tasks, ${row.failed} failed`}
+                  {row.tasks === 1 ? words[row.state] : `${plural(row.tasks, "task")}, ${count(row.failed)} failed`}
                 </span>
                 <small>{row.segments.some(executing) && span(executed(row, now, open))}</small>
               </button>
@@ -315,7 +319,7 @@ function Tip({
           {phaseWords[segment.phase]} {executing(segment) && segment.phase !== "RUNNING" ? "" : "for "}
           {span((endOf(segment, now, open) - start(segment)) / 1000)}
           {segment.attempt && segment.attempt > 1 ? `, attempt ${segment.attempt}` : ""}
-          {segment.tasks && segment.tasks > 1 ? `, ${segment.tasks} tasks` : ""}
+          {segment.tasks && segment.tasks > 1 ? `, ${plural(segment.tasks, "task")}` : ""}
         </>
       )}
     </div>
@@ -328,6 +332,10 @@ function Legend({ colours }: { colours: Theme }) {
     ["waits for upstream", `linear-gradient(${colours.strong}, ${colours.strong}) center / 100% 1px no-repeat`],
     ["waits for a limit", stripes],
     ["in the queue", `linear-gradient(${colours.strong}, ${colours.strong}) center / 100% 7px no-repeat`],
+    [
+      "waits for a retry",
+      `repeating-linear-gradient(90deg, ${colours.stale} 0 3px, transparent 3px 6px) center / 100% 2px no-repeat`,
+    ],
     ["succeeded", colours.fresh],
     ["failed", colours.failed],
     ["executing", colours.running],

@@ -39,6 +39,9 @@ export function within(range: Range, bounds: Range): Range {
   return { from, to: from + width };
 }
 
+// covers reports whether a range is all of the bounds.
+export const covers = (range: Range, bounds: Range) => range.from <= bounds.from && range.to >= bounds.to;
+
 export interface Interval {
   from: number;
   to: number;

@@ -29,7 +29,7 @@ export function RunPage() {
   const { data, error, refetch } = useRunDetail(id);
   if (error && !data) return <Problem error={error} retry={() => void refetch()} />;
   if (!data) return <Skeleton lines={12} />;
-  return <Loaded detail={data} />;
+  return <Loaded key={id} detail={data} />;
 }
 
 function Loaded({ detail }: { detail: RunDetail }) {
@@ -44,6 +44,7 @@ function Loaded({ detail }: { detail: RunDetail }) {
   const open = live ? answered : Number.POSITIVE_INFINITY;
   const folded = gantt.folded_by === "asset";
   const again = (action: string) => status.next.find((step) => step.action === action);
+  const noun = folded ? "asset" : "task";
   const retry = again("retry");
   const rerun = again("run");
   const table = search.view === "table";
@@ -126,24 +127,31 @@ function Loaded({ detail }: { detail: RunDetail }) {
                 onChange={(id) => id !== (table ? "table" : "chart") && toggleView()}
               />
             </div>
-            {rows.length === 0 && <Empty title={group ? `No task is ${group.label}` : "The run has no tasks yet"} />}
+            {rows.length === 0 && (
+              <Empty
+                title={group ? `No ${noun === "task" ? noun : "row"} is ${group.label}` : "The run has no tasks yet"}
+              />
+            )}
             {rows.length > 0 && !table && (
               <Gantt
                 rows={rows}
                 bounds={bounds}
                 now={now}
                 open={open}
-                noun={folded ? "asset" : "task"}
+                noun={noun}
                 selected={chosen}
                 onSelect={openRow}
               />
             )}
             {rows.length > 0 && table && (
-              <TaskTable rows={rows} now={now} open={open} selected={chosen} onSelect={openRow} />
+              <TaskTable rows={rows} now={now} open={open} noun={noun} selected={chosen} onSelect={openRow} />
             )}
             {folded && (
               <p className={page.pad}>
-                The run has {count(run.tasks_total)} tasks, so a row stands for all tasks of an asset.
+                The run has {count(run.tasks_total)} tasks, so a row stands for all tasks of an asset, and shows the
+                state of those that most need attention.
+                {gantt.rows_left_out > 0 &&
+                  ` ${plural(gantt.rows_left_out, "asset")} that need less attention are not shown.`}
               </p>
             )}
           </Card>

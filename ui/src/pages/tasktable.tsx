@@ -17,12 +17,14 @@ export function TaskTable({
   rows,
   now,
   open,
+  noun,
   selected,
   onSelect,
 }: {
   rows: GanttRow[];
   now: number;
   open: number;
+  noun: "task" | "asset"; // what a row stands for
   selected: string | undefined;
   onSelect: (key: string) => void;
 }) {
@@ -40,13 +42,13 @@ export function TaskTable({
     <div className={css.vtable} ref={scroller} role="table" aria-label="Tasks" aria-rowcount={rows.length + 1}>
       <div role="rowgroup">
         <div className={`${css.grid} ${css.vhead}`} role="row">
-          <span role="columnheader">Task</span>
+          <span role="columnheader">{noun === "task" ? "Task" : "Asset"}</span>
           <span role="columnheader">State</span>
           <span role="columnheader" className={css.right}>
             Executed
           </span>
           <span role="columnheader" className={`${css.right} ${css.extra}`}>
-            Attempts
+            {noun === "task" ? "Attempts" : "Tasks"}
           </span>
           <span role="columnheader" className={`${css.right} ${css.extra}`}>
             Rows
@@ -78,14 +80,14 @@ export function TaskTable({
               </span>
               <span role="cell">
                 <Badge tone={toneOf(row)} bare>
-                  {row.tasks === 1 ? words[row.state] : `${count(row.failed)} failed`}
+                  {row.tasks === 1 || row.failed === 0 ? words[row.state] : `${count(row.failed)} failed`}
                 </Badge>
               </span>
               <span role="cell" className={css.right}>
                 {span(executed(row, now, open))}
               </span>
               <span role="cell" className={`${css.right} ${css.extra}`}>
-                {row.attempt ? `${row.attempt} of ${row.max_attempts}` : count(row.tasks)}
+                {noun === "asset" ? count(row.tasks) : row.attempt > 0 && `${row.attempt} of ${row.max_attempts}`}
               </span>
               <span role="cell" className={`${css.right} ${css.extra}`}>
                 {row.row_count ? count(row.row_count) : ""}

@@ -153,9 +153,14 @@ func TestErrorLeavesStreamWithoutEnd(t *testing.T) {
 }
 
 func TestValuesWithoutArrowValueAreErrors(t *testing.T) {
-	for _, sql := range []string{"170141183460469231731687303715884105727::HUGEINT", "DATE '12000-01-01'"} {
+	for sql, reason := range map[string]string{
+		"170141183460469231731687303715884105727::HUGEINT": "more than 38 digits",
+		"DATE '12000-01-01'": "only years from 0000 to 9999",
+		"TIME '24:00:00'":    "24:00:00 is no time of day in Arrow",
+	} {
 		_, err := write(t, "SELECT "+sql+" AS x")
 		require.ErrorContains(t, err, "column x of type", sql)
+		require.ErrorContains(t, err, reason, sql)
 		require.ErrorContains(t, err, "cast it to VARCHAR", sql)
 	}
 }

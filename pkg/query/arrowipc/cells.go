@@ -178,6 +178,9 @@ func appendDate(to *array.Date32Builder, cell any) error {
 }
 
 func appendTime(to *array.Time64Builder, cell any) error {
+	if cell == "24:00:00" {
+		return errors.New("24:00:00 is no time of day in Arrow")
+	}
 	at, err := parse("15:04:05.999999", cell)
 	if err == nil {
 		midnight := time.Date(at.Year(), at.Month(), at.Day(), 0, 0, 0, 0, time.UTC)

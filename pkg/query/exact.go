@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"database/sql/driver"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -48,8 +49,7 @@ func newExactValues(rows driver.Rows, columns int) (*exactValues, error) {
 	return x, nil
 }
 
-// isChanged reports whether the driver changes values of a type, or values within them. It ignores unions and the keys
-// of maps.
+// isChanged reports whether the driver changes values of a type, or values within them.
 func isChanged(kind mapping.LogicalType) bool {
 	has := func(part mapping.LogicalType) bool {
 		defer mapping.DestroyLogicalType(&part)
@@ -65,10 +65,16 @@ func isChanged(kind mapping.LogicalType) bool {
 	case duckdb.TYPE_ARRAY:
 		return has(mapping.ArrayTypeChildType(kind))
 	case duckdb.TYPE_MAP:
-		return has(mapping.MapTypeValueType(kind))
+		return has(mapping.MapTypeKeyType(kind)) || has(mapping.MapTypeValueType(kind))
 	case duckdb.TYPE_STRUCT:
 		for i := range mapping.StructTypeChildCount(kind) {
 			if has(mapping.StructTypeChildType(kind, i)) {
+				return true
+			}
+		}
+	case duckdb.TYPE_UNION:
+		for i := range mapping.UnionTypeMemberCount(kind) {
+			if has(mapping.UnionTypeMemberType(kind, i)) {
 				return true
 			}
 		}
@@ -87,11 +93,11 @@ func (x *exactValues) read(rows driver.Rows, values []driver.Value) error {
 }
 
 // decode replaces values of the next row with exact values. The driver has already converted this row to "values".
-func (x *exactValues) decode(values []driver.Value) {
+func (x *exactValues) decode(values []driver.Value) (err error) {
 	for x.row == x.rows {
 		x.close()
 		if x.chunk = mapping.ResultGetChunk(x.result, x.next); x.chunk.Ptr == nil {
-			return
+			return nil
 		}
 		x.next++
 		x.row, x.rows = 0, uint64(mapping.DataChunkGetSize(x.chunk))
@@ -104,10 +110,13 @@ func (x *exactValues) decode(values []driver.Value) {
 	}
 	for i, v := range x.vectors {
 		if v != nil {
-			values[i] = v.decode(x.row, values[i])
+			if values[i], err = v.decode(x.row, values[i]); err != nil {
+				return fmt.Errorf("%w: index: %d", err, i)
+			}
 		}
 	}
 	x.row++
+	return nil
 }
 
 // readRow reads the values of the driver's current row one by one, and advances the driver. In place of JSON that the
@@ -159,6 +168,7 @@ type exactVector struct {
 	kind     duckdb.Type
 	data     unsafe.Pointer
 	length   uint64         // the number of values of an array
+	tags     unsafe.Pointer // for each value of a union, the number of its member
 	children []*exactVector // nil for a part that the driver does not change
 	names    []string       // the names of the fields of a struct
 }
@@ -175,8 +185,11 @@ func newExactVector(vector mapping.Vector) *exactVector {
 	case duckdb.TYPE_LIST:
 		v.children = []*exactVector{newExactVector(mapping.ListVectorGetChild(vector))}
 	case duckdb.TYPE_MAP: // a list of structs of a key and a value
-		const value = 1
-		v.children = []*exactVector{newExactVector(mapping.StructVectorGetChild(mapping.ListVectorGetChild(vector), value))}
+		const key, value = 0, 1
+		entries := mapping.ListVectorGetChild(vector)
+		v.children = []*exactVector{
+			newExactVector(mapping.StructVectorGetChild(entries, key)), newExactVector(mapping.StructVectorGetChild(entries, value)),
+		}
 	case duckdb.TYPE_ARRAY:
 		v.length = uint64(mapping.ArrayTypeArraySize(kind))
 		v.children = []*exactVector{newExactVector(mapping.ArrayVectorGetChild(vector))}
@@ -185,41 +198,57 @@ func newExactVector(vector mapping.Vector) *exactVector {
 			v.names = append(v.names, mapping.StructTypeChildName(kind, i))
 			v.children = append(v.children, newExactVector(mapping.StructVectorGetChild(vector, i)))
 		}
+	case duckdb.TYPE_UNION: // a struct of the tag and the members
+		v.tags = mapping.VectorGetData(mapping.StructVectorGetChild(vector, 0))
+		for i := range mapping.UnionTypeMemberCount(kind) {
+			v.children = append(v.children, newExactVector(mapping.StructVectorGetChild(vector, i+1)))
+		}
 	}
 	return v
 }
 
 // decode returns the exact value of the vector in a row. The driver has converted this value to "value".
-func (v *exactVector) decode(row uint64, value any) any {
+func (v *exactVector) decode(row uint64, value any) (_ any, err error) {
 	if v == nil || value == nil { // an unchanged value, SQL's NULL, or JSON's null
-		return value
+		return value, nil
 	}
 	switch v.kind {
 	case duckdb.TYPE_LIST:
-		return v.list(v.offset(row), value)
+		parts, _ := value.([]any) // the driver returns lists with this type
+		return value, v.children[0].list(v.offset(row), parts)
 	case duckdb.TYPE_ARRAY:
-		return v.list(row*v.length, value)
+		parts, _ := value.([]any) // the driver returns arrays with this type
+		return value, v.children[0].list(row*v.length, parts)
 	case duckdb.TYPE_MAP:
 		old, _ := value.(duckdb.OrderedMap) // the driver returns maps with this type
-		exact := pairs{old.Keys(), old.Values()}
-		v.list(v.offset(row), exact.values)
-		return exact
+		return v.pairs(row, pairs{old.Keys(), old.Values()})
 	case duckdb.TYPE_STRUCT:
-		if fields, ok := value.(map[string]any); ok { // the driver returns structs with this type
-			for i, name := range v.names {
-				fields[name] = v.children[i].decode(row, fields[name])
+		fields, _ := value.(map[string]any) // the driver returns structs with this type
+		for i, name := range v.names {
+			if fields[name], err = v.children[i].decode(row, fields[name]); err != nil {
+				return nil, err
 			}
 		}
-		return value
+		return value, nil
+	case duckdb.TYPE_UNION:
+		union, _ := value.(duckdb.Union) // the driver returns unions with this type
+		member := *(*uint8)(unsafe.Add(v.tags, row))
+		union.Value, err = v.children[member].decode(row, union.Value)
+		return union, err
 	}
 	const timeBytes = 8
 	switch at := unsafe.Add(v.data, row*timeBytes); v.kind {
 	case duckdb.TYPE_TIME:
-		return clock(*(*int64)(at))
+		return clock(*(*int64)(at)), nil
 	case duckdb.TYPE_TIME_TZ:
-		return zonedClock(*(*uint64)(at))
+		return zonedClock(*(*uint64)(at)), nil
 	}
-	decoder := json.NewDecoder(bytes.NewReader(v.text(row)))
+	return exactJSON(v.text(row), value), nil
+}
+
+// exactJSON decodes JSON. It returns value if the text is not JSON.
+func exactJSON(text []byte, value any) any {
+	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	var exact any
 	if decoder.Decode(&exact) != nil {
@@ -228,20 +257,37 @@ func (v *exactVector) decode(row uint64, value any) any {
 	return exact
 }
 
-// list decodes the elements of a list. The vector v.children[0] contains the elements of all lists, and first is the
-// position of this list's first element there.
-func (v *exactVector) list(first uint64, value any) any {
-	parts, _ := value.([]any) // the driver returns lists with this type
+// list decodes the elements of a list in place. The vector contains the elements of all lists, and first is the position
+// of this list's first element there.
+func (v *exactVector) list(first uint64, parts []any) (err error) {
 	for i := range parts {
-		parts[i] = v.children[0].decode(first+uint64(i), parts[i]) //nolint:gosec // not negative
+		if parts[i], err = v.decode(first+uint64(i), parts[i]); err != nil { //nolint:gosec // not negative
+			return err
+		}
 	}
-	return value
+	return nil
+}
+
+// pairs decodes the entries of the map in a row. The driver drops an entry whose key it cannot distinguish from a later
+// key, such as 00:00:00 and 24:00:00.
+func (v *exactVector) pairs(row uint64, entries pairs) (pairs, error) {
+	if uint64(len(entries.keys)) != v.count(row) {
+		return entries, errors.New("the driver cannot distinguish the keys of a map: cast the column to VARCHAR")
+	}
+	first := v.offset(row)
+	return entries, errors.Join(v.children[0].list(first, entries.keys), v.children[1].list(first, entries.values))
 }
 
 // offset returns the position of the first element of the list in a row.
 func (v *exactVector) offset(row uint64) uint64 {
 	const entryBytes = 16 // the offset and the length
 	return *(*uint64)(unsafe.Add(v.data, row*entryBytes))
+}
+
+// count returns the number of entries of the list in a row.
+func (v *exactVector) count(row uint64) uint64 {
+	const entryBytes, lengthAt = 16, 8 // the offset and the length
+	return *(*uint64)(unsafe.Add(v.data, row*entryBytes+lengthAt))
 }
 
 // text returns the text in a row. It is valid until its chunk is freed.

@@ -66,7 +66,10 @@ func TestQueryReadsRowsWithHugeNumbersInJSON(t *testing.T) {
 func TestQueryAdvisesOnUnreadableValues(t *testing.T) {
 	t.Parallel()
 	db := newRevision(t).open(t)
-	for _, value := range []string{"ROW(1, 2)", "['1e400'::JSON]", "TIME_NS '10:00:00'"} {
+	for _, value := range []string{
+		"ROW(1, 2)", "['1e400'::JSON]", "TIME_NS '10:00:00'", "MAP {[1]: 2}", "MAP {gen_random_uuid(): 2}",
+		"MAP {TIME '00:00:00': 1, TIME '24:00:00': 2}", "MAP {'9007199254740993'::JSON: 1, '9007199254740992'::JSON: 2}",
+	} {
 		rows, err := db.Query(t.Context(), "SELECT "+value)
 		require.NoError(t, err)
 		_, err = rows.Collect(10)
@@ -99,6 +102,36 @@ func TestQueryShowsTimesOfDayExactly(t *testing.T) {
 		require.NoError(t, err)
 		var out bytes.Buffer
 		require.NoError(t, render.Write(&out, rows.Result(), render.Options{Format: render.JSON}))
+		require.NoError(t, rows.Close())
+		require.Equal(t, `[ {"x":`+want+`} ]`, strings.Join(strings.Fields(out.String()), " "), sql)
+	}
+}
+
+func TestQueryShowsUnionsExactly(t *testing.T) {
+	t.Parallel()
+	db := newRevision(t).open(t)
+	for sql, want := range map[string]string{
+		`union_value(d := DATE '2025-01-01')`:                                     `"2025-01-01"`,
+		`union_value(t := TIMESTAMP '2025-01-01 10:00:00')`:                       `"2025-01-01T10:00:00"`,
+		`union_value(t := TIME '24:00:00')`:                                       `"24:00:00"`,
+		`union_value(u := '00000000-0000-0000-0000-000000000001'::UUID)`:          `"00000000-0000-0000-0000-000000000001"`,
+		`union_value(j := '9007199254740993'::JSON)`:                              `9007199254740993`,
+		`union_value(s := {'b': DATE '2025-01-01', 'a': TIME '24:00:00'})`:        `{"b":"2025-01-01","a":"24:00:00"}`,
+		`[union_value(d := DATE 'infinity'), NULL]`:                               `["infinity",null]`,
+		`MAP {'k': union_value(l := [TIME '24:00:00'])}`:                          `{"k":["24:00:00"]}`,
+		`7::UNION(n INTEGER, t TIME)`:                                             `7`,
+		`(TIME '24:00:00')::UNION(n INTEGER, "the time" TIME)`:                    `"24:00:00"`,
+		`NULL::UNION(n INTEGER, t TIME)`:                                          `null`,
+		`[1::UNION(n INTEGER, t TIME), (TIME '24:00:00')::UNION(n INT, t TIME)]`:  `[1,"24:00:00"]`,
+		`MAP {TIME '24:00:00': 1, TIME '10:00:00': 2}`:                            `{"24:00:00":1,"10:00:00":2}`,
+		`MAP {'9007199254740993'::JSON: 1}`:                                       `{"9007199254740993":1}`,
+		`MAP {TIMESTAMPTZ '2025-01-01 00:00:00+00': 1, TIMESTAMPTZ 'infinity':2}`: `{"2025-01-01T00:00:00Z":1,"infinity":2}`,
+		`MAP {1e6::DOUBLE: 1}`:                                                    `{"1000000":1}`,
+	} {
+		rows, err := db.Query(t.Context(), "SELECT "+sql+" AS x")
+		require.NoError(t, err, sql)
+		var out bytes.Buffer
+		require.NoError(t, render.Write(&out, rows.Result(), render.Options{Format: render.JSON}), sql)
 		require.NoError(t, rows.Close())
 		require.Equal(t, `[ {"x":`+want+`} ]`, strings.Join(strings.Fields(out.String()), " "), sql)
 	}

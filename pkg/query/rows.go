@@ -89,7 +89,7 @@ func (r *Rows) All() iter.Seq2[[]any, error] {
 // explained adds advice to errors about values that the driver cannot read: structs whose fields have no names, such as
 // ROW(1, 2), types that the driver does not know, and lists of JSON with huge numbers.
 func explained(err error) error {
-	for _, unreadable := range []string{"empty name", "unsupported data type", hugeNumber} {
+	for _, unreadable := range []string{"empty name", "unsupported data type", "MAP key type not supported", hugeNumber} {
 		if strings.Contains(err.Error(), unreadable) {
 			return fmt.Errorf("%w: cast the column to VARCHAR", err)
 		}
@@ -135,8 +135,7 @@ func (r *Rows) nextExact(values []driver.Value) (err error) {
 	if err := r.exact.read(r.rows, values); err != nil {
 		return err
 	}
-	r.exact.decode(values)
-	return nil
+	return r.exact.decode(values)
 }
 
 // measure reports whether the result has a next row, and returns an error if that row is too large. The caller must

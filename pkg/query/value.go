@@ -20,8 +20,8 @@ import (
 // kind is a DuckDB type. convert needs it because the driver uses one Go type for several DuckDB types and loses the
 // order of a struct's fields.
 type kind struct {
-	name   string // LIST, MAP, STRUCT or a scalar type
-	parts  []kind // list: the element; map: key and value; struct: the fields
+	name   string // LIST, MAP, STRUCT, UNION or a scalar type
+	parts  []kind // list: the element; map: key and value; struct: the fields; union: the members
 	fields []string
 }
 
@@ -36,12 +36,15 @@ func kindOf(t *sqltext.Type) kind {
 	for i := range t.Parts {
 		k.parts = append(k.parts, kindOf(&t.Parts[i]))
 	}
+	for i := range t.Members {
+		k.parts = append(k.parts, kindOf(&t.Members[i]))
+	}
 	return k
 }
 
 // part returns the kind of the i-th part. If the kind is unknown, part returns the zero value.
 func (k kind) part(i int) kind {
-	if i < len(k.parts) {
+	if i >= 0 && i < len(k.parts) {
 		return k.parts[i]
 	}
 	return kind{}
@@ -66,7 +69,7 @@ func (k kind) convert(value any) any {
 	case duckdb.Interval:
 		return interval(v)
 	case duckdb.Union:
-		return kind{}.convert(v.Value)
+		return k.part(slices.Index(k.fields, v.Tag)).convert(v.Value)
 	case []any:
 		for i, part := range v { // the list is changed in place, because the driver has created it for this row
 			v[i] = k.part(0).convert(part)
@@ -89,7 +92,7 @@ type pairs struct{ keys, values []any }
 func (k kind) pairs(p pairs) render.Fields {
 	fields := make(render.Fields, len(p.keys))
 	for i, key := range p.keys {
-		fields[i] = render.Field{Name: fmt.Sprint(k.part(0).convert(key)), Value: k.part(1).convert(p.values[i])}
+		fields[i] = render.Field{Name: render.Text(k.part(0).convert(key)), Value: k.part(1).convert(p.values[i])}
 	}
 	return fields
 }

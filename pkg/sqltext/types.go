@@ -7,12 +7,14 @@ import (
 
 // Type is a type of DuckDB.
 type Type struct {
-	// Name is LIST, MAP, STRUCT, or the name of a scalar type without parameters.
+	// Name is LIST, MAP, STRUCT, UNION, or the name of a scalar type without parameters.
 	Name string
 	// Parts are the types of a list's element, of a map's key and value, or of a struct's fields. Fields are the names
 	// of the struct's fields.
 	Parts  []Type
 	Fields []string
+	// Members are the types of a union's members. Fields are their names.
+	Members []Type
 	// Width and Scale are the parameters of a DECIMAL.
 	Width, Scale int32
 }
@@ -40,6 +42,12 @@ func ParseType(name string) Type {
 			field, typeName := cutField(part)
 			t.Fields = append(t.Fields, field)
 			t.Parts = append(t.Parts, ParseType(typeName))
+		}
+	case "UNION":
+		for _, part := range parts {
+			field, typeName := cutField(part)
+			t.Fields = append(t.Fields, field)
+			t.Members = append(t.Members, ParseType(typeName))
 		}
 	case "DECIMAL":
 		if len(parts) == 2 { //nolint:mnd // the width and the scale

@@ -25,6 +25,9 @@ func TestParseTypeReadsNestedTypes(t *testing.T) {
 				Name: "MAP", Parts: []sqltext.Type{scalar("VARCHAR"), {Name: "LIST", Parts: []sqltext.Type{decimal}}},
 			}},
 		}}},
+		`UNION(n INTEGER, "d ,)" DECIMAL(9,2)[])`: {Name: "UNION", Fields: []string{"n", "d ,)"}, Members: []sqltext.Type{
+			scalar("INTEGER"), {Name: "LIST", Parts: []sqltext.Type{decimal}},
+		}},
 		"broken(": scalar("broken("),
 	} {
 		require.Equal(t, want, sqltext.ParseType(text), text)

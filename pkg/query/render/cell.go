@@ -26,8 +26,8 @@ type Field struct {
 // Fields is a struct or a map with ordered fields.
 type Fields []Field
 
-// text returns the cell as text for people. Texts in a list or a struct are not quoted.
-func text(cell any) string {
+// Text returns the cell as text for people. Texts in a list or a struct are not quoted.
+func Text(cell any) string {
 	switch v := cell.(type) {
 	case nil:
 		return "NULL"
@@ -46,13 +46,13 @@ func text(cell any) string {
 	case []any:
 		parts := make([]string, len(v))
 		for i, part := range v {
-			parts[i] = text(part)
+			parts[i] = Text(part)
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
 	case Fields:
 		parts := make([]string, len(v))
 		for i, field := range v {
-			parts[i] = field.Name + ": " + text(field.Value)
+			parts[i] = field.Name + ": " + Text(field.Value)
 		}
 		return "{" + strings.Join(parts, ", ") + "}"
 	}
@@ -119,7 +119,7 @@ func AppendJSON(out []byte, cell any) ([]byte, error) {
 		return appendObject(out, v)
 	}
 	if !plain(cell) {
-		cell = text(cell)
+		cell = Text(cell)
 	}
 	var buffer bytes.Buffer
 	encoder := json.NewEncoder(&buffer)

@@ -96,7 +96,7 @@ func csvText(cell any) string {
 			return string(encoded)
 		}
 	}
-	return text(cell)
+	return Text(cell)
 }
 
 // writeYAML writes a list of mappings.
@@ -194,5 +194,5 @@ func yamlNode(cell any) *yaml.Node {
 	if plain(cell) && node.Encode(cell) == nil {
 		return node
 	}
-	return yamlText(text(cell))
+	return yamlText(Text(cell))
 }

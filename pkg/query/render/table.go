@@ -214,7 +214,7 @@ func (t *tableWriter) show(cell any) string {
 	if cell == nil {
 		return t.null
 	}
-	return printable(text(cell))
+	return printable(Text(cell))
 }
 
 // printable escapes line breaks and control characters, which could control the terminal.

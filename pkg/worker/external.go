@@ -125,7 +125,7 @@ func extensionFile(e *plan.External, root, version, platform string) (string, er
 }
 
 func missingExtension(e *plan.External, version, platform string) string {
-	return fmt.Sprintf("load %s: no file for DuckDB %s, %s in %s: run servo extension fetch %s on a machine with network access and copy the file there",
+	return fmt.Sprintf("load %s: no file for DuckDB %s, %s in %s: run servo extension fetch %s on a machine with network access, and copy the file to this folder",
 		e.Extension, version, platform, e.Directory, e.Extension)
 }
 

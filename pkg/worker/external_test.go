@@ -32,7 +32,7 @@ func TestMissingExtensionSaysWhatToDo(t *testing.T) {
 		require.Equal(t, "configuration", e.Category)
 		require.False(t, e.Retryable)
 		require.Equal(t, fmt.Sprintf("load %s: no file for DuckDB %s, %s in .servo-extensions: run servo extension fetch %s "+
-			"on a machine with network access and copy the file there", extension, version, platform, extension), e.Message)
+			"on a machine with network access, and copy the file to this folder", extension, version, platform, extension), e.Message)
 		require.Contains(t, w.log("a/b"), e.Message)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// queryMemory is the fraction of the machine's memory that all queries together may use. The rest of the memory is for
-// commands, the page cache and the worker itself.
+// queryMemory is the fraction of the machine's memory that all concurrent queries share by default. The rest of the
+// memory is for commands, the page cache and the worker itself.
 const queryMemory = 0.5
 
 const (

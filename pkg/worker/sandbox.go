@@ -44,8 +44,9 @@ func (d *database) lock(ctx context.Context, s sandbox) error {
 	return nil
 }
 
-// projectFiles returns the project's files that a query may read: the files in its data folders, except those with
-// hidden names and those in the state folder. If a query reads no files, projectFiles does not list the folders.
+// projectFiles returns the files that a query may read besides its inputs: the files in the project's data folders and
+// in the folders of sources.paths, except hidden files and the files in the state folder. If a query reads no files,
+// projectFiles does not list the folders.
 func (a *attempt) projectFiles(t *work, query *resolvedQuery) (sandbox, error) {
 	if t.root == "" || !query.reads {
 		return sandbox{}, nil
@@ -177,7 +178,7 @@ func (l *lister) dataFolder(name string) (sandbox, error) {
 	relative, err := filepath.Rel(l.root, dir)
 	if err != nil || !plan.ValidDataFolder(filepath.ToSlash(relative)) || l.isState(dir) {
 		return sandbox{}, permanent(CodeInvalidInput,
-			"data folder %s is a link to %s: it must be inside the project or in a folder of sources.paths, not hidden, and not the state folder", name, dir)
+			"data folder %s is a link to %s: the target must be inside the project or in a folder of sources.paths, not hidden, and not the state folder", name, dir)
 	}
 	found, _, err := l.list(dir)
 	if err != nil {

@@ -80,8 +80,8 @@ func (r *testRunner) judgeChecks(
 	return "", nil
 }
 
-// storeResult stores the rows of a query, and creates two views that checks read. One has the columns of
-// the query. The other has the name of the asset, and also the columns of its partitions.
+// storeResult stores the rows of a query, and creates two views that checks read. One has the columns of the query. The
+// other has the name of the asset, and also the partition columns of the asset.
 func (r *testRunner) storeResult(ctx context.Context, query *resolvedQuery, asset *plan.Asset, columns []resultColumn) (rows int64, err error) {
 	result, _ := exact(query, columns, asset.Work.Checks)
 	list, has := make([]string, len(columns)), map[string]bool{}

@@ -127,6 +127,44 @@ test("400 assets are shown at once, and more as groups", async () => {
   await larger.context().close();
 });
 
+test("a graph that is too large for the screen begins readably, and is shown as a whole", async () => {
+  const star = await open(browser, (await serve(manyAssets(300, 1, () => [0]))).login);
+  await star.waitForSelector("main h1");
+  await goTo(star, "assets?view=graph");
+  const first = star.locator("[id='node n0/a0000']");
+  await first.waitFor();
+  assert.ok((await first.boundingBox()).width > 100, "the first asset is readable");
+  await star.getByRole("button", { name: "The whole graph" }).click();
+  const outside = await star.evaluate(() => {
+    const frame = document.querySelector("[data-far]").getBoundingClientRect();
+    const boxes = [...document.querySelectorAll("[id^='node ']")].map((e) => e.getBoundingClientRect());
+    return boxes.filter((b) => b.left < frame.left || b.right > frame.right || b.top < frame.top || b.bottom > frame.bottom).length;
+  });
+  assert.equal(outside, 0, "nodes outside of the frame");
+  quiet(star);
+  await star.context().close();
+});
+
+test("the graph around an asset that no longer exists leads back to all assets", async () => {
+  await goTo(page, "assets?view=graph&focus=raw%2Fgone");
+  await sees(page, "asset raw/gone: not found");
+  await page.getByRole("button", { name: "Show all assets" }).click();
+  await node(/^mart\/ bad /).waitFor();
+  quiet();
+});
+
+test("the text of a group fits into its node", async () => {
+  await goTo(page, "assets?view=graph&level=groups");
+  const group = page.getByRole("button", { name: /^raw 4 assets 1 failed, / });
+  await group.waitFor();
+  const wider = await group.evaluate((e) => {
+    const { right, bottom } = e.getBoundingClientRect();
+    return [...e.querySelectorAll("span")].filter((s) => s.getBoundingClientRect().right > right || s.getBoundingClientRect().bottom > bottom).length;
+  });
+  assert.equal(wider, 0);
+  quiet();
+});
+
 test("a small screen shows the whole graph", async () => {
   const size = page.viewportSize();
   await page.setViewportSize(narrow);

@@ -242,14 +242,14 @@ export async function violations(page) {
   return found.map((text) => `${new URL(page.url()).pathname}: ${text}`);
 }
 
-// manyAssets is a project of some hundred assets in several namespaces. Each asset reads some of the assets before it.
-export function manyAssets(count, namespaces = 8) {
+// manyAssets is a project of some hundred assets in several namespaces. Each asset reads some of the assets before it,
+// which the function reads chooses.
+export function manyAssets(count, namespaces = 8, reads = (i) => [1, 7, 40].map((d) => i - d - (i % 3))) {
   const dir = join(folder("many"), "many");
   const key = (i) => [`n${i % namespaces}`, `a${String(i).padStart(4, "0")}`];
   const files = { "servo.yaml": "name: many\n" };
   for (let i = 0; i < count; i++) {
-    const reads = [...new Set([1, 7, 40].map((d) => i - d - (i % 3)).filter((j) => j >= 0))];
-    const from = reads.map((j) => `SELECT * FROM ${key(j).join(".")}`).join(" UNION ALL ");
+    const from = [...new Set(reads(i).filter((j) => j >= 0 && j < i))].map((j) => `SELECT * FROM ${key(j).join(".")}`).join(" UNION ALL ");
     files[`assets/${key(i).join("/")}.sql`] = `${from || "SELECT 1 AS x"}\n`;
   }
   write(dir, files);

@@ -44,6 +44,44 @@ test("an edge that closes a cycle moves no node", () => {
   expect(pathOf(with_.edges[1]?.points ?? [])).toMatch(/^M\d+,\d+C/);
 });
 
+test("nodes without edges fill a rectangle below the others", () => {
+  const inside = (layout: ReturnType<typeof layOut>) => {
+    for (const a of layout.nodes) {
+      expect(a.x >= 95 && a.x <= layout.width - 95 && a.y >= 26 && a.y <= layout.height - 26).toBe(true);
+      for (const b of layout.nodes) {
+        if (a.id < b.id) expect(Math.abs(a.x - b.x) >= 190 || Math.abs(a.y - b.y) >= 52).toBe(true);
+      }
+    }
+  };
+  const many = layOut(nodes(Array.from({ length: 120 }, (_, i) => `n${i}`)), []);
+  inside(many);
+  expect(many.width / many.height).toBeGreaterThan(1);
+  expect(many.width / many.height).toBeLessThan(3);
+  expect(layOut(nodes(["a"]), []).nodes).toHaveLength(1);
+  const mixed = layOut(nodes(["a", "b", "c", "d"]), edges("bc"));
+  inside(mixed);
+  const y = (id: string) => mixed.nodes.find((n) => n.id === id)?.y ?? 0;
+  expect(y("a")).toBeGreaterThan(y("b"));
+  expect(y("d")).toBe(y("a"));
+  expect(mixed.edges).toHaveLength(1);
+});
+
+test("arrow keys reach every node without edges", () => {
+  for (const layout of [
+    layOut(nodes(["a", "b", "c", "d", "e", "f"]), edges("bc")),
+    layOut(nodes(Array.from({ length: 50 }, (_, i) => `n${i}`)), []),
+  ]) {
+    const reached = new Set([layout.nodes[0]?.id ?? ""]);
+    for (const id of reached) {
+      for (const way of ["left", "right", "up", "down"] as const) {
+        const next = step(layout, id, way);
+        if (next !== undefined) reached.add(next);
+      }
+    }
+    expect(reached.size).toBe(layout.nodes.length);
+  }
+});
+
 test("arrow keys follow edges and reach siblings", () => {
   const layout = layOut(nodes(["a", "b", "c", "d"]), edges("ab", "ac", "bd", "cd"));
   expect(step(layout, "d", "right")).toBeUndefined();

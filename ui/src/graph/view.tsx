@@ -15,7 +15,7 @@ import { inOrder, pathOf, step, type Way } from "./walk";
 
 const width = 204;
 const height = 70;
-const furthest = 0.08;
+const furthest = 0.08; // a graph that would be smaller begins with a part of it, and only its button shows it as a whole
 const nearest = 2;
 const far = 0.7; // below this scale, a node shows namespace and name only, in larger letters
 const thinnest = 1.3; // the least width of an edge, in pixels: it is greater at small scales
@@ -108,12 +108,13 @@ export function GraphView({
     const element = frame.current;
     if (!element || !layout || !zooming.current) return;
     const [w, h] = [element.clientWidth, element.clientHeight];
-    const k = Math.max(furthest, fittingScale(element, layout));
+    const k = fittingScale(element, layout);
+    zooming.current.scaleExtent([Math.min(furthest, k), nearest]);
     const to = zoomIdentity.translate((w - layout.width * k) / 2, (h - layout.height * k) / 2).scale(k);
     select(element).call(zooming.current.transform, to);
   };
-  // showStart shows a part of a large graph at a scale that is readable on a small screen: the part around a node, or
-  // the start of the graph if there is no node.
+  // showStart shows a part of a graph that is too large for the screen at a readable scale: the part around a node, or the
+  // start of the graph if there is no node.
   const showStart = (node: { x: number; y: number } | undefined) => {
     const element = frame.current;
     if (!element || !layout || !zooming.current) return;
@@ -149,7 +150,7 @@ export function GraphView({
     const kept = selected ?? centre;
     const [from, to] = [old, layout].map((l) => l?.nodes.find((n) => n.id === kept));
     if (from && to) select(element).call(zooming.current.translateBy, from.x - to.x, from.y - to.y);
-    else if (element.clientWidth < small && fittingScale(element, layout) < legible) showStart(to);
+    else if (fittingScale(element, layout) < (element.clientWidth < small ? legible : furthest)) showStart(to);
     else showAll();
   }, [layout]);
   useCommands([

@@ -4,13 +4,22 @@ import type { Layout } from "./layout";
 export type Way = "left" | "right" | "up" | "down";
 
 // step returns the node that an arrow key selects. Left and right follow edges, and lead to the nearest of several
-// nodes. Up and down lead to the nearest node above or below.
+// nodes. From a node without edges, they lead to the next such node. Up and down lead to the nearest node above or
+// below.
 export function step(layout: Layout, from: string, way: Way): string | undefined {
   const at = new Map(layout.nodes.map((n) => [n.id, n]));
   const here = at.get(from);
   if (!here) return layout.nodes[0]?.id;
   const near = (ids: string[], distance: (n: { x: number; y: number }) => number) =>
     ids.flatMap((id) => at.get(id) ?? []).sort((a, b) => distance(a) - distance(b) || (a.id < b.id ? -1 : 1))[0]?.id;
+  const bound = new Set(layout.edges.flatMap((e) => [e.from, e.to]));
+  if (!bound.has(from) && (way === "left" || way === "right")) {
+    const sign = way === "left" ? -1 : 1;
+    return near(
+      layout.nodes.filter((n) => n.y === here.y && (n.x - here.x) * sign > 0 && !bound.has(n.id)).map((n) => n.id),
+      (n) => Math.abs(n.x - here.x),
+    );
+  }
   switch (way) {
     case "left":
       return near(

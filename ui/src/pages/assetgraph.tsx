@@ -86,7 +86,19 @@ export function AssetsGraph({ shown }: { shown: Set<string> | undefined }) {
       }
     : { level: search.level === "groups" ? 2 : search.level === "assets" ? 1 : 0, expand: open };
   const { data, error, refetch } = useGraph(request);
-  if (error && !data) return <Problem error={error} retry={() => void refetch()} />;
+  const all = (
+    <Button onClick={() => void navigate({ search: ({ focus: _, way: __, depth: ___, ...old }) => old })}>
+      Show all assets
+    </Button>
+  );
+  if (error && !data) {
+    return (
+      <Card>
+        {search.focus && <div className={css.bar}>{all}</div>}
+        <Problem error={error} retry={() => void refetch()} />
+      </Card>
+    );
+  }
   if (!data) return <Skeleton lines={10} />;
   const expand = (id: string) => {
     if (!data.nodes.some((n) => n.id === id && n.kind === "group") || open.includes(id)) return;
@@ -110,9 +122,7 @@ export function AssetsGraph({ shown }: { shown: Set<string> | undefined }) {
               onWay={(way) => void navigate({ search: ({ way: _, ...old }) => (way ? { ...old, way } : old) })}
               onDepth={(depth) => void navigate({ search: (old) => ({ ...old, depth }) })}
             />
-            <Button onClick={() => void navigate({ search: ({ focus: _, way: __, depth: ___, ...old }) => old })}>
-              Show all assets
-            </Button>
+            {all}
           </>
         ) : (
           <>

@@ -18,8 +18,8 @@ func TestContractWithoutFaults(t *testing.T) {
 	blobtest.Run(t, func(*testing.T) blob.Store { return faultblob.New(memblob.New(memblob.Options{}), nil) })
 }
 
-// writes are the operations that change a store. The field after lists the keys in a store after the operation, if
-// the store contained only the key "old" before.
+// writes are the operations that change a store. The field "after" lists the keys in the store after the operation.
+// Before the operation, the store contains only the key "old".
 var writes = []struct {
 	op    faultblob.Op
 	after []string

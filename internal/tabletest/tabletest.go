@@ -59,7 +59,7 @@ func Row(d *state.Declaration) any {
 	return list
 }
 
-// DrawList returns a list of random rows of a table with distinct keys, in any order.
+// DrawList returns a list of random rows of a table, in any order. No two rows have the same key.
 func DrawList(t *rapid.T, d *state.Declaration) any {
 	list := reflect.Zero(reflect.TypeOf(Row(d)))
 	for range rapid.IntRange(0, 12).Draw(t, "rows") {

@@ -86,7 +86,7 @@ const (
 type Schedule struct {
 	Name string `json:"name"`
 	// Exactly one of Cron and EverySec is set. Cron is an expression of five fields. EverySec is the number of seconds
-	// between two ticks. The first tick is at Start, or in 1970 if there is no Start.
+	// between two ticks, counted from Start, or from 1970 if there is no Start.
 	Cron     string `json:"cron,omitempty"`
 	EverySec int64  `json:"every_sec,omitempty"`
 	Timezone string `json:"timezone,omitempty"` // an IANA zone; default "UTC"

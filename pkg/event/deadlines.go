@@ -9,7 +9,7 @@ import (
 
 // Limits of deadlines.
 const (
-	MaxWatched      = 2000 // assets of a release with a deadline, a freshness limit or an SLA
+	MaxWatched      = 2000 // watched assets of a release
 	MaxJudged       = 200  // items of one DeadlineJudged
 	MaxMissing      = 1000 // missing partitions that one event names
 	MaxDaysAfter    = 366
@@ -55,7 +55,7 @@ const (
 	DeadlineMissed = "missed"
 )
 
-// JudgedDeadline is a verdict about one deadline of an asset, and its next deadline.
+// JudgedDeadline is a verdict about one deadline of an asset, and the asset's next deadline.
 type JudgedDeadline struct {
 	Asset   string `json:"asset"`
 	Version string `json:"version"` // the version of the definition that the automator read

@@ -35,7 +35,7 @@ type Trigger struct {
 	UpstreamMaterializationID string `json:"upstream_materialization_id,omitempty"`
 }
 
-// RunTriggered is the intent to run a plan. Its group contains the PlanCreated.
+// RunTriggered is the intent to run a plan. The same group contains the [PlanCreated] of the run.
 type RunTriggered struct {
 	RunID   string  `json:"run_id"`
 	PlanID  string  `json:"plan_id"`
@@ -123,8 +123,8 @@ type TaskDef struct {
 	// success must report their results.
 	Checks      []string `json:"checks,omitempty"`
 	ErrorChecks []string `json:"error_checks,omitempty"`
-	// RequireQuality lists assets whose degraded outputs the task must not read. If a task of such an asset in
-	// DependsOn makes a degraded output, this task is skipped.
+	// RequireQuality lists assets whose degraded outputs the task must not read. If a task in DependsOn makes a
+	// degraded output of a listed asset, the task with RequireQuality is skipped.
 	RequireQuality []string `json:"require_quality,omitempty"`
 	// Quarantine says how long a blocked output is kept for a decision; nil: a blocked output is not kept.
 	Quarantine *Quarantine `json:"quarantine,omitempty"`
@@ -158,13 +158,14 @@ type PlanCreated struct {
 	TasksTotal  int32     `json:"tasks_total,omitempty"`
 	Tasks       []TaskDef `json:"tasks,omitempty"`
 	// ObservedSeq and ObservedTime are the fold sequence and the fold time of the state on which the run was planned. A
-	// retry copies the values of the run that it repeats. But if the state on which that run was planned shows later
-	// outputs than those that the retry reads, the retry has the values of an earlier state.
+	// retry copies the values of the run that it repeats. But the state on which that run was planned may show later
+	// outputs than those that the retry reads. Then the retry has the values of an earlier state.
 	ObservedSeq  int64 `json:"observed_seq,omitempty"`
 	ObservedTime Time  `json:"observed_time,omitempty,omitzero"`
-	// ObservedThrough, ObservedLast and ObservedEntries identify the ledger entries in that state, for a rebuild from the
-	// bare ledger. The state contained every entry below ObservedThrough. ObservedEntries is a hash of its other entries
-	// up to ObservedLast, except entries of fired timers. All three fields are empty for a retry.
+	// ObservedThrough, ObservedLast and ObservedEntries identify the ledger entries in the state on which the run was
+	// planned, for a rebuild from the bare ledger. The state contained every entry below ObservedThrough.
+	// ObservedEntries is a hash of its other entries up to ObservedLast, except entries of fired timers. All three
+	// fields are empty for a retry.
 	ObservedThrough string `json:"observed_through,omitempty"`
 	ObservedLast    string `json:"observed_last,omitempty"`
 	ObservedEntries string `json:"observed_entries,omitempty"`

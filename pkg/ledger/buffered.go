@@ -15,10 +15,9 @@ const (
 	maxBufferedEvents = 500
 )
 
-// AppendBuffered buffers facts that may be lost, because their sender reports them again: that a task was queued, has
-// started, or is alive. The buffered facts precede the events of the next entry that contains facts. If no such entry
-// follows within [Config.Linger], they become an entry of their own. They are not durable when AppendBuffered
-// returns.
+// AppendBuffered buffers facts that may be lost: that a task was queued, has started, or is alive. The sender of a lost
+// fact reports it again. The buffered facts precede the events of the next entry that contains facts. If no such entry
+// follows within [Config.Linger], they become an entry of their own. They are not durable when AppendBuffered returns.
 //
 // If Linger is zero, AppendBuffered works like Append.
 func (a *Appender) AppendBuffered(ctx context.Context, group []*event.Envelope) error {
@@ -100,7 +99,7 @@ func (a *Appender) takeBuffered() *waiter {
 func (a *Appender) Linger() time.Duration { return a.cfg.Linger }
 
 // Run appends buffered facts when they have waited for [Config.Linger]. It returns when ctx is done. Facts that are
-// still buffered then are lost, unless the caller calls Flush.
+// still buffered at that time are lost, unless the caller calls Flush.
 func (a *Appender) Run(ctx context.Context) error {
 	for {
 		select {

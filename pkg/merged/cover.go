@@ -52,10 +52,10 @@ type Group struct {
 }
 
 // Groups returns the outputs to merge: sequences of small neighbouring outputs that have the same columns and are not
-// in a merged file yet. If all outputs of a merged file come right before such a sequence, and both together are
-// within the limits, the group includes the outputs of the file and replaces it. So a merged file grows with its
-// asset. A stale merged file counts as if it did not exist, and a group that contains partitions of the file replaces
-// it. A file is stale if newer outputs exist for more than a tenth of its cells.
+// in a merged file yet. The outputs of a merged file may directly precede such a sequence. If the file and the sequence
+// fit into one merged file, the group includes the outputs of the file and replaces the file. So a merged file grows
+// with its asset. A stale merged file counts as if it did not exist, and a group that contains partitions of the stale
+// file replaces that file. A file is stale if newer outputs exist for more than a tenth of its cells.
 func (l Limits) Groups(read []Candidate, files []*File) []Group {
 	stale := staleFiles(read, files)
 	owner := make([]int, len(read)) // the merged file that covers an output, or -1

@@ -63,8 +63,8 @@ type Limits struct {
 // Usual are the limits outside of tests.
 var Usual = Limits{MinCells: 64, MaxCells: MaxCells, MinRun: 16}
 
-// KeyColumn returns the name of the column of a merged file that holds the values of the partition column with this
-// position in [File].Keys.
+// KeyColumn returns the name of the column of a merged file that holds the values of the partition column Keys[i] of
+// the [File].
 func KeyColumn(i int) string { return fmt.Sprintf("servo key %d", i) }
 
 // Reserved reports whether a column cannot be in a merged file, because its name is reserved: for the merged file's
@@ -265,10 +265,11 @@ func EntryOf(id string, f *File, description []byte) Entry {
 	return e
 }
 
-// ErrDamaged reports that a merged file or its description is absent, or differs from what its index names.
+// ErrDamaged reports that the description of a merged file is absent, or does not match the index.
 var ErrDamaged = errors.New("merged file is absent or damaged")
 
-// Describe reads the description of a merged file. The error wraps [ErrDamaged] if it is absent or damaged.
+// Describe reads the description of a merged file. The error wraps [ErrDamaged] if the description is absent or
+// damaged.
 func Describe(ctx context.Context, store blob.Store, prefix string, e *Entry) (*File, error) {
 	data, _, err := blob.Get(ctx, store, CellsKey(prefix, e.ID), maxDescription)
 	var large *blob.TooLargeError

@@ -30,9 +30,8 @@ func newEvictor(cut state.Cutoff, take func(context.Context, *state.Rows) error)
 	return &evictor{cut: cut, take: take, runs: map[ulid.ULID]struct{}{}}
 }
 
-// sometimes is called after each group of the replay. It evicts closed rows, at most once per evictEvery groups. When
-// the replay has passed the history cutoff, sometimes evicts nothing, because rows above the cutoff do not move to
-// history.
+// sometimes is called after each group of the replay. It evicts closed rows, at most once per evictEvery groups. It
+// evicts none after the replay has passed the history cutoff, because rows above the cutoff do not move to history.
 func (l *evictor) sometimes(ctx context.Context, st *state.State) error {
 	if l.groups++; l.groups < max(evictEvery, st.Runs.Len()) || st.FoldSeq > l.cut.Seq {
 		return nil

@@ -9,9 +9,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// deployments holds deployments back until an event proves that one of them was accepted. A deployment that expects
-// neither the current release nor a release that another waiting deployment deploys was rejected when it was folded.
-// These events prove a deployment:
+// deployments holds deployments back until an event proves that one of them was accepted. If a deployment expects
+// neither the current release nor the release of another waiting deployment, the original fold rejected it. These
+// events prove a deployment:
 //
 //   - a definition of schedules, which names the id of the deployment that its writer saw as the current one;
 //   - a run, a refused request, a command to forget assets or a later deployment, which names the release;
@@ -138,8 +138,8 @@ func (d *deployments) settle(i int) []fold.Group {
 	return append(append(groups, won), lost...)
 }
 
-// base splits older deployments into those on which a deployment that expects the release is based, directly or
-// through other deployments, and the others.
+// base divides older deployments for a newer one, which expects the release: the newer one is based on the deployments
+// in led, directly or through other deployments, and not on those in others.
 func base(older []fold.Group, release string) (led, others []fold.Group) {
 	var fit []int
 	for i, g := range older {

@@ -13,7 +13,7 @@ import (
 )
 
 // withoutManifest returns the report about a domain without a manifest. A new domain has no objects at all. A domain
-// with other objects has lost its manifests, or has a ledger of which no revision was ever published.
+// with other objects has lost its manifests, or has never published a revision.
 func (cfg Config) withoutManifest(ctx context.Context) (Report, error) {
 	found, err := cfg.remains(ctx)
 	if err != nil || len(found) == 0 {

@@ -23,8 +23,8 @@ type Result struct {
 	// Groups is the number of folded groups.
 	Groups int   `json:"groups"`
 	Rows   int64 `json:"rows"`
-	// Recorded reports that the ledger was replayed in the recorded order, so that the new state equals the old one.
-	// If it is false, the state may differ, but is valid and contains all facts.
+	// Recorded reports that the ledger was replayed in the recorded order, so that the new state equals the old one. If
+	// Recorded is false, the new state may differ, but is valid and contains all facts.
 	Recorded bool `json:"recorded_order"`
 	// Lost is the number of groups that the old state had folded and that the ledger, or the store of plans, has lost.
 	// The new state does not contain them. A bare rebuild does not know which entries are missing: it counts damaged

@@ -59,7 +59,7 @@ type parser struct {
 	operands int
 }
 
-// spaces are the characters that separate words. A word ends before any character of ends.
+// spaces are the characters that separate words. A word ends before each character that the constant ends contains.
 const (
 	spaces = " \t\n\r"
 	ends   = spaces + "()+"

@@ -94,10 +94,10 @@ type expr struct {
 	up, down int
 }
 
-// write writes the canonical text of e. The parameter of is the operation of which e is an operand. If this operation
-// requires parentheses around e, write adds them.
-func (e *expr) write(b *strings.Builder, of op) {
-	if e.op < of || e.op == of && of != opNot && of < opName {
+// write writes the canonical text of e. The parameter parent is the operation that has e as an operand. If this
+// operation requires parentheses around e, write adds them.
+func (e *expr) write(b *strings.Builder, parent op) {
+	if e.op < parent || e.op == parent && parent != opNot && parent < opName {
 		b.WriteByte('(')
 		defer b.WriteByte(')')
 	}

@@ -234,8 +234,8 @@ func forest(r *rand.Rand, n, edges int) ([]plan.Asset, map[ids.AssetKey][]ids.As
 	return assets, deps
 }
 
-// within reports whether the asset in the parameter to is the one in the parameter from, or is upstream of it by at
-// most the given number of levels.
+// within reports whether the parameters from and to are the same asset, or from depends on to through at most the given
+// number of levels.
 func within(deps map[ids.AssetKey][]ids.AssetKey, from, to ids.AssetKey, levels int) bool {
 	if from == to {
 		return true

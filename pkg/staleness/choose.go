@@ -9,10 +9,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// ToRun returns the partitions of the selected assets to materialize: all missing or stale partitions,
-// and all partitions that read one of them. It omits partitions that lack an input: one that neither exists nor is
-// itself among the returned partitions. blocked counts the omitted partitions of each asset, without those that
-// [Evaluation.Impossible] counts.
+// ToRun returns the partitions of the selected assets to materialize: all missing or stale partitions, and all
+// partitions that read one of them. It omits partitions with incomplete inputs. Inputs are complete if, for each
+// upstream asset, at least one of the partitions to read exists or is itself returned. If an asset requires complete
+// inputs, all expected partitions to read must exist or be returned. blocked counts the omitted partitions of each
+// asset, without those that [Evaluation.Impossible] counts.
 func (e *Evaluation) ToRun(selected map[ids.AssetKey]bool) (chosen map[ids.AssetKey][]string, blocked map[ids.AssetKey]int, err error) {
 	return e.choose(selected, func(p Partition, rereads bool) bool { return p.Status != Fresh || rereads })
 }

@@ -21,11 +21,11 @@ type cell struct {
 	incomplete bool
 	// marked means that a person marked the output as stale.
 	marked bool
-	// ahead is whether made is before the partition's period, if this is known: see omitted.
+	// ahead says whether the time in made is before the partition's period, if this is known: see omitted.
 	ahead ahead
 }
 
-// ahead is whether the run of an output was requested before the period of its partition began. It is computed when
+// ahead says whether the run of an output was requested before the period of its partition began. It is computed when
 // it is first needed.
 type ahead uint8
 

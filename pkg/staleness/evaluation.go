@@ -83,8 +83,8 @@ type Evaluation struct {
 type evaluated struct {
 	asset   *plan.Asset
 	members *space.Members
-	// If loaded is true, columns and newest cover all partitions. Otherwise, some contains the cells that were looked up
-	// so far; a nil cell means that the partition is not materialized.
+	// If loaded is true, columns and newest cover all partitions. Otherwise, the map some contains the cells that were
+	// looked up so far; a nil cell means that the partition is not materialized.
 	columns
 	newest newest
 	loaded bool

@@ -29,8 +29,8 @@ type Explanation struct {
 	Mark *state.Mark
 	// Declared describes the partitions that the asset declares. It is empty if the asset declares this partition.
 	Declared string
-	// Sets lists the key sets that make the partition stale: since it was planned, a key was removed or added again, so
-	// that it would now read other partitions.
+	// Sets lists the key sets that make the partition stale: after the partition was planned, a key was removed or
+	// added again, so that the partition would now read other partitions.
 	Sets []string
 	// Newer lists the upstream assets with outputs that are newer than the versions that the partition
 	// has read.
@@ -43,8 +43,9 @@ type Explanation struct {
 // Source is an upstream asset whose partitions affect the status of a reader.
 type Source struct {
 	Asset ids.AssetKey
-	// Key is one of these partitions: in [Explanation.Newer] the one with the newest version, and in [Explanation.Via]
-	// the first one with this status. Status is its status. Row is its row, or nil if it is missing.
+	// Key is one of these partitions. Status is its status, and Row is its row, or nil if the partition is missing. In
+	// [Explanation.Newer], it is the partition with the newest version; in [Explanation.Via], it is the first partition
+	// with its status.
 	Key    string
 	Status Status
 	Row    *state.Partition

@@ -39,8 +39,8 @@ func tenantAssets() []plan.Asset {
 	}
 }
 
-// If a key is removed or added again, exactly those partitions become stale that would read a partition of this key,
-// and whose own partition key does not contain it.
+// If a key is removed or added again, the partitions that would read a partition of this key become stale, except those
+// whose own partition key contains this key. No other partition becomes stale.
 func TestKeyChangesMakeReadersStale(t *testing.T) {
 	all := tenantAssets()
 	g, err := plan.NewGraph(all)

@@ -7,9 +7,9 @@ import (
 )
 
 // Runnable returns those of the given partitions that can be materialized together, sorted by key for each asset. It
-// omits a partition if one of its inputs neither exists nor is itself returned. It also omits a partition that reads
-// one of the partitions in the parameter without. Those partitions should have been materialized earlier, but were not:
-// if they have visible outputs, the outputs are out of date.
+// omits partitions with incomplete inputs, as [Evaluation.ToRun] does. It also omits a partition that reads one of the
+// partitions in the parameter without. Those partitions should have been materialized earlier, but were not: if they
+// have visible outputs, the outputs are out of date.
 func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (map[ids.AssetKey][]string, error) {
 	order, err := e.graph.Topological()
 	if err != nil {

@@ -52,8 +52,9 @@ func weekRows(t *testing.T, list []plan.Asset, batch int, days ...int) []*state.
 	return rows
 }
 
-// A release moves the start of raw. Only those partitions become stale whose windows contain days on both sides of
-// the old or of the new start. After a rollback, the outputs that were made with the old start are fresh again.
+// A release moves the start of raw. A partition becomes stale only if its window contains days on both sides of the old
+// start or on both sides of the new start. After a rollback, the outputs that were made with the old start are fresh
+// again.
 func TestI21WindowAcrossMovedStartIsStale(t *testing.T) {
 	wide, narrow := windowed("2024-01-01"), windowed("2025-01-02")
 	statuses := func(list []plan.Asset, rows []*state.Partition) (found []staleness.Status) {

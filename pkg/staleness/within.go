@@ -15,8 +15,7 @@ type within struct {
 }
 
 // Restrict limits the results of [Evaluation.ToRun] and [Evaluation.ToMake] to two kinds of partitions: the partitions
-// in the parameter to, and those partitions of selected assets that these read, directly or through other selected
-// assets.
+// in the parameter to, and the partitions of selected assets that they read, directly or through other selected assets.
 func (e *Evaluation) Restrict(to map[ids.AssetKey][]string, selected map[ids.AssetKey]bool) error {
 	order, err := e.graph.Topological()
 	if err != nil {

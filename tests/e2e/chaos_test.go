@@ -41,8 +41,8 @@ type witness struct {
 	parts   *embedded.Workspace
 	marks   string
 	markers map[string]marker
-	// finished maps each task whose end is durable to its number of executions at the time when the method witness
-	// first found the end.
+	// finished maps each task whose end is durable to its number of executions at the time when the method look first
+	// found the end.
 	finished map[string]int
 }
 

@@ -162,8 +162,8 @@ func end(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(syscall.Kill(owner.PID, syscall.SIGTERM))
 }
 
-// damage FOLDER changes a byte in the middle of a file below a folder of the state. It chooses the newest of these
-// files that is the newest manifest or is named by that manifest.
+// damage FOLDER changes a byte in the middle of a file below a folder of the state. The file must be the newest
+// manifest or be named by that manifest. If there are several such files, damage chooses the newest one.
 func damage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: damage FOLDER")

@@ -86,8 +86,27 @@ test("names are quoted where SQL needs it", () => {
   expect(nameOf(table)).toBe('quarantine."clean.orders"');
   expect(namespaceOf([table, { ...table, schema: "main", name: "runs" }])).toMatchObject({
     runs: [{ label: "id" }],
-    quarantine: { "clean.orders": [{ label: "id" }] },
+    quarantine: { "clean\\.orders": [{ label: "id" }] }, // the editor would split the name at a dot
   });
+});
+
+test("completions of columns are quoted where SQL needs it", () => {
+  const columns = ["id", "Total Amount"].map((name) => ({ name, type: "BIGINT" }));
+  expect(namespaceOf([{ schema: "main", name: "t", columns }])).toMatchObject({
+    t: [
+      { label: "id", apply: "id" },
+      { label: "Total Amount", apply: '"Total Amount"' },
+    ],
+  });
+});
+
+test("a namespace with the name of a property of every object is like others", () => {
+  const { entries } = Object;
+  const columns = [{ name: "points", type: "BIGINT" }];
+  const tables = ["constructor", "__proto__", "main"].map((schema) => ({ schema, name: "entries", columns }));
+  const namespace = namespaceOf(tables);
+  expect(Object.entries).toBe(entries);
+  expect(Object.keys(namespace).sort()).toEqual(["__proto__", "constructor", "entries"]);
 });
 
 test("the columns of the tables of a statement are found", () => {

@@ -22,20 +22,22 @@ export const quoted = (name: string) =>
   plain.test(name) && !reserved.has(name) ? name : `"${name.replaceAll('"', '""')}"`;
 export const nameOf = (t: Table) => (t.schema === "main" ? quoted(t.name) : `${quoted(t.schema)}.${quoted(t.name)}`);
 
-// namespaceOf converts the tables into the form that the editor needs to complete names of tables and columns.
+// namespaceOf converts the tables into the form that the editor needs to complete names of tables and columns. The
+// editor splits a name at its dots, unless a backslash precedes them.
 export function namespaceOf(tables: Table[]): SQLNamespace {
-  const all: Record<string, SQLNamespace> = {};
-  const columns = (t: Table) => t.columns.map((c) => ({ label: c.name, detail: c.type, type: "property" }));
+  const all = new Map<string, SQLNamespace>();
+  const schemas = new Map<string, Map<string, SQLNamespace>>();
   for (const t of tables) {
-    if (t.schema === "main") {
-      all[t.name] = columns(t);
-      continue;
+    const columns = t.columns.map((c) => ({ label: c.name, apply: quoted(c.name), detail: c.type, type: "property" }));
+    let of = all;
+    if (t.schema !== "main") {
+      of = schemas.get(t.schema) ?? new Map();
+      schemas.set(t.schema, of);
     }
-    const schema = (all[t.schema] ?? {}) as Record<string, SQLNamespace>;
-    schema[t.name] = columns(t);
-    all[t.schema] = schema;
+    of.set(t.name.replaceAll(".", "\\."), columns);
   }
-  return all;
+  for (const [schema, inside] of schemas) all.set(schema, Object.fromEntries(inside));
+  return Object.fromEntries(all);
 }
 
 // columnsIn returns the columns of the tables that a statement names, each once.

@@ -102,30 +102,40 @@ func (a *app) noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	if meant := meantCommand(cmd, args[0]); meant != "" {
+		return usagef("unknown command %q; did you mean %s?", args[0], meant)
+	}
+	return usagef("unknown command %q; list the commands with `%s --help`", args[0], cmd.CommandPath())
+}
+
+// meantCommand returns the subcommands that a wrong name may mean, for a message. It returns "" if there are none.
+func meantCommand(cmd *cobra.Command, name string) string {
 	var known, nested []string
 	for _, c := range cmd.Commands() {
 		if !c.IsAvailableCommand() {
 			continue
 		}
 		known = append(known, c.Name())
-		if sub, _, err := c.Find(args[:1]); err == nil && sub != c {
+		if sub, _, err := c.Find([]string{name}); err == nil && sub != c {
 			nested = append(nested, "`"+sub.CommandPath()+"`")
 		}
 	}
 	if len(nested) > 0 {
-		return usagef("unknown command %q; did you mean %s?", args[0], strings.Join(nested, " or "))
+		return strings.Join(nested, " or ")
 	}
-	if near := plan.Suggest(args[0], known); near != "" {
-		return usagef("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near)
+	if near := plan.Suggest(name, known); near != "" {
+		return "`" + cmd.CommandPath() + " " + near + "`"
 	}
-	return usagef("unknown command %q; list the commands with `%s --help`", args[0], cmd.CommandPath())
+	return ""
 }
 
-// flagError describes an error of flags. If the flag follows a misspelt command, the error names the command.
+// flagError describes an error of flags. If the flag follows a misspelt command, the error names the command. A command
+// such as `servo partitions ASSET` has subcommands and also takes arguments of its own. Its first argument counts as a
+// misspelt subcommand only if it resembles one.
 func (a *app) flagError(cmd *cobra.Command, err error) error {
-	if cmd.HasSubCommands() {
-		if err := a.noSuchCommand(cmd, cmd.Flags().Args()); err != nil {
-			return err
+	if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
+		if meantCommand(cmd, args[0]) != "" || cmd.ValidateArgs(args) != nil {
+			return a.noSuchCommand(cmd, args)
 		}
 	}
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() == "" {

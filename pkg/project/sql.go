@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"gopkg.in/yaml.v3"
+
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
@@ -17,10 +19,52 @@ import (
 var (
 	headerStart = regexp.MustCompile(`^((?:\s|--[^\n]*\n)*/\*[ \t]*servo)(?:\s|\*/)`)
 	headerLate  = regexp.MustCompile(`/\*[ \t]*servo\s`)
-	// headerMisspelt matches a first comment that was probably meant as a header, such as "/* servo:". Such a comment is
-	// an error: as an ordinary comment, its fields would be ignored.
-	headerMisspelt = regexp.MustCompile(`(?i)^(?:\s|--[^\n]*\n)*(/\*[\s*!]*servo\b[ \t]*:?)(?:[ \t]*\n|[ \t]+[a-z_]+:)`)
+	// firstComment matches the start of a first comment and its first word.
+	firstComment = regexp.MustCompile(`^(?:\s|--[^\n]*\n)*(/\*[\s*!]*([A-Za-z_-]*)(?:[ \t]*:)?)`)
+	// fieldFollows matches what follows the word servo in a comment that was probably meant as a header.
+	fieldFollows = regexp.MustCompile(`^(?:[ \t]*\n|[ \t]+[a-z_]+:)`)
 )
+
+// misspeltHeader returns where a first comment that was probably meant as a header begins, and where its fields begin.
+// Examples are comments that begin with "/* servo:" or "/* sevro", if the names of fields follow. Such a comment is an
+// error: as an ordinary comment, its fields would be ignored.
+func misspeltHeader(text []byte) (start, fields int, ok bool) {
+	at := firstComment.FindSubmatchIndex(text)
+	if at == nil {
+		return 0, 0, false
+	}
+	start, word, after := at[2], string(text[at[4]:at[5]]), at[3]
+	if strings.EqualFold(word, "servo") {
+		return start, after, fieldFollows.Match(text[after:])
+	}
+	end := bytes.Index(text[after:], []byte("*/"))
+	if end < 0 {
+		return 0, 0, false
+	}
+	end += after
+	known, unknown := countFields(text[after:end])
+	if known > 0 && (unknown == 0 || plan.Suggest(word, []string{"servo"}) != "") {
+		return start, after, true
+	}
+	known, unknown = countFields(text[at[4]:end]) // perhaps no word precedes the fields
+	return start, at[4], known > 0 && unknown == 0
+}
+
+// countFields counts the names in a mapping in YAML: those of fields of assets, and others.
+func countFields(text []byte) (known, unknown int) {
+	var names map[string]yaml.Node
+	if yaml.Unmarshal(text, &names) != nil {
+		return 0, 0
+	}
+	for name := range names {
+		if slices.ContainsFunc(slices.Concat(assetFields, queryFields), func(f field[declared]) bool { return f.name == name }) {
+			known++
+		} else {
+			unknown++
+		}
+	}
+	return known, unknown
+}
 
 // splitHeader returns the YAML in a file's header and the offset where the query starts. Spaces replace everything
 // before the YAML, so that positions in the YAML are also positions in the file. If the header is not closed, body is
@@ -63,9 +107,13 @@ func (l *loader) readSQLAsset(name string, text []byte) {
 		l.report(offsetPlace(name, text, start+at[0]), "move it to the start", "the comment with the asset's fields must come first in the file")
 		return
 	}
-	if at := headerMisspelt.FindSubmatchIndex(body); at != nil && header == nil {
-		l.report(offsetPlace(name, text, start+at[2]), "write /* servo", "the comment with the asset's fields starts with %q", body[at[2]:at[3]])
-		return
+	if at, fields, ok := misspeltHeader(text); ok && header == nil {
+		l.report(offsetPlace(name, text, at), "write /* servo", "the comment with the asset's fields starts with %q", text[at:fields])
+		// Read the fields all the same, so that commands and readers of the asset know it.
+		if length := bytes.Index(text[fields:], []byte("*/")); length >= 0 {
+			start = fields + length + len("*/")
+			header, body = append(blank(text[:fields]), text[fields:fields+length]...), text[start:]
+		}
 	}
 	n := f.parse(header)
 	l.nameless = l.nameless || n == nil && len(bytes.TrimSpace(header)) > 0 // the header may set another key

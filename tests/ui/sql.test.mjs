@@ -69,6 +69,38 @@ test("the keyboard alone leads to an answer: complete, run, look at a row", asyn
   quiet();
 });
 
+test("the list of tables has one row for each table, with its columns in order", async () => {
+  await goTo(page, "runs");
+  const answered = page.waitForResponse((answer) => answer.url().endsWith("/v1/query"));
+  await page.goto(`${base(page)}/sql`);
+  const { rows, truncated } = await (await answered).json();
+  assert.equal(truncated, false);
+  const tables = rows.filter(([schema]) => schema !== null);
+  assert.equal(new Set(tables.map(([schema, name]) => `${schema} ${name}`)).size, tables.length);
+  await page.getByText("clean.orders").click();
+  const list = page.locator("details", { hasText: "clean.orders" }).last();
+  assert.deepEqual(await list.getByRole("button").allInnerTexts(), ["Show 100 rows", "day", "id", "amount", "date"].slice(0, await list.getByRole("button").count()));
+  assert.match(await list.innerText(), /id\s*BIGINT/);
+  quiet();
+});
+
+test("the list of tables counts all of them, and finds those that it does not show", async () => {
+  await page.route("**/v1/query", async (route) => {
+    const response = await route.fetch();
+    const json = await response.json();
+    for (let i = 0; i < 10_000; i++) json.rows.unshift(["many", `t${i}`, ["id"], ["BIGINT"]]);
+    const lines = json.rows.map((row) => JSON.stringify(row)).join(",\n");
+    await route.fulfill({ response, body: `{"columns":${JSON.stringify(json.columns)},"rows":[${lines}],"truncated":false}\n` });
+  });
+  await page.goto(`${base(page)}/sql`);
+  await sees(page, "10,005 tables");
+  await sees(page, "Search to see the other 9,705 tables.");
+  await page.getByLabel("Search tables and columns").fill("t9999");
+  await page.getByText("many.t9999").waitFor();
+  await page.unroute("**/v1/query");
+  quiet();
+});
+
 test("an error names line and column, and marks the place", async () => {
   await goTo(page, "sql");
   await ask("SELECT day,\n  frobnicate\nFROM clean.orders");

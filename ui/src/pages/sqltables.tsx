@@ -8,9 +8,11 @@ import { Icon } from "../parts/icons";
 import { inputClass, Problem, Skeleton } from "../parts/parts";
 import css from "./sql.module.css";
 
-// One query finds tables and functions, because the server runs only a few queries at once.
-const catalog = `SELECT table_schema, table_name, column_name, data_type FROM information_schema.columns
-UNION ALL SELECT NULL, NULL, function_name, any_value(function_type) FROM duckdb_functions()
+// One query finds tables and functions, because the server runs only a few queries at once. It returns a row for each
+// table: a project may have more columns than the answer can have rows.
+const catalog = `SELECT table_schema, table_name, list(column_name ORDER BY ordinal_position), list(data_type ORDER BY ordinal_position)
+FROM information_schema.columns GROUP BY ALL
+UNION ALL SELECT NULL, function_name, NULL, [any_value(function_type)] FROM duckdb_functions()
 WHERE regexp_full_match(function_name, '[a-z][a-z0-9_]*') AND NOT starts_with(function_name, 'pg_')
 GROUP BY function_name`;
 
@@ -26,24 +28,17 @@ export const useCatalog = () =>
     retry: 2,
     queryFn: async ({ signal }) => {
       const { rows } = whole(await query({ sql: catalog, row_limit: most }, signal));
-      const tables = new Map<string, Table>();
+      const tables: Table[] = [];
       const functions: Completion[] = [];
-      for (const [schema, name, column, type] of rows as [string | null, string, string, string][]) {
-        if (schema === null) {
-          functions.push({ label: column, type: "function", detail: type, boost: -99 });
-          continue;
-        }
-        const id = JSON.stringify([schema, name]);
-        let table = tables.get(id);
-        if (!table) {
-          table = { schema, name, columns: [] };
-          tables.set(id, table);
-        }
-        table.columns.push({ name: column, type });
+      for (const [schema, name, columns, types] of rows as [string | null, string, string[] | null, string[]][]) {
+        if (schema === null) functions.push({ label: name, type: "function", detail: types[0] ?? "", boost: -99 });
+        else tables.push({ schema, name, columns: (columns ?? []).map((c, i) => ({ name: c, type: types[i] ?? "" })) });
       }
-      return { tables: [...tables.values()], functions };
+      return { tables, functions };
     },
   });
+
+const drawn = 300; // the greatest number of tables that are drawn for a group
 
 function Group({
   title,
@@ -67,7 +62,7 @@ function Group({
       </summary>
       <p className={css.note}>{note}</p>
       <ul>
-        {tables.map((t) => (
+        {tables.slice(0, drawn).map((t) => (
           <li key={nameOf(t)}>
             <details>
               <summary>
@@ -93,11 +88,12 @@ function Group({
           </li>
         ))}
       </ul>
+      {tables.length > drawn && (
+        <p className={css.note}>Search to see the other {plural(tables.length - drawn, "table")}.</p>
+      )}
     </details>
   );
 }
-
-const drawn = 300; // the greatest number of tables that are drawn for a group
 
 // Tables lists what a statement can read.
 export function Tables({ onPick }: { onPick: (text: string) => void }) {
@@ -130,7 +126,7 @@ export function Tables({ onPick }: { onPick: (text: string) => void }) {
       <Group
         title="Assets"
         note="The current outputs of assets, as namespace.name."
-        tables={groups.assets.slice(0, drawn)}
+        tables={groups.assets}
         open
         onPick={onPick}
       />
@@ -144,11 +140,10 @@ export function Tables({ onPick }: { onPick: (text: string) => void }) {
       <Group
         title="Quarantine"
         note="Outputs that a failed check has blocked."
-        tables={groups.quarantine.slice(0, drawn)}
+        tables={groups.quarantine}
         open={typed !== ""}
         onPick={onPick}
       />
-      {groups.assets.length > drawn && <p className={css.note}>Search to see more than {drawn} tables.</p>}
     </div>
   );
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Latest returns the latest time in the name of an entry and in the events of one of its groups, and the name of
-// the field that contains this time. It reads the ids that the group creates, and the times at which something
-// happened. It skips ids that the group only refers to, because the entry that created such an id is checked itself.
-// It also skips planned times, for example the time of a timer.
+// Latest returns the latest time that occurs in the name of an entry or in the events of one of its groups. The result
+// where is the name of the field that contains this time. Latest reads the ids that the group creates, and the times at
+// which something happened. It skips ids that the group only refers to, because the entry that created such an id is
+// checked itself. It also skips planned times, for example the time of a timer.
 //
 // The result depends on the entry alone, so a replay returns the same time and field.
 func Latest(entry string, group []*Envelope) (at time.Time, where string) {

@@ -13,7 +13,7 @@ import (
 const (
 	MaxScheduleName  = 128  // bytes of the name of a schedule
 	MaxSchedules     = 200  // schedules in one SchedulesDefined, and items in one CalendarAdvanced
-	MaxSelections    = 200  // asset selections of one request; also its partition selections
+	MaxSelections    = 200  // asset selections of one request; the same for its partition selections
 	MaxSelectionText = 4096 // bytes of one selection
 	MaxInstants      = 1000 // instants in one event
 	MaxRequestID     = 256
@@ -165,8 +165,8 @@ type RequestRefused struct {
 	// Release is the release on which the request was planned; "": none is deployed.
 	Release string `json:"release,omitempty"`
 	Error   Error  `json:"error"`
-	// Chunk says which partitions of a backfill's chunk need no run; nil: the request is not for a chunk, or no such
-	// partition was found.
+	// Chunk says which partitions of a backfill's chunk need no run; nil: the request is not for a chunk, or the
+	// planner found no partition that needs no run.
 	Chunk *ChunkPlan `json:"chunk,omitempty"`
 }
 

@@ -77,7 +77,7 @@ const (
 	KindGroup = "group"
 	// KindCheck is a task that only checks the visible output of a partition. It materializes nothing. The kind occurs
 	// only in stored plans, never in events. A build that does not know this kind rejects the plan, so it never treats
-	// such a task as one that materializes its partition.
+	// a check as a materialization of the partition.
 	KindCheck = "check"
 )
 
@@ -198,8 +198,8 @@ type LimitSet struct {
 	// Name is the pool's name; empty for the workspace.
 	Name  string `json:"name,omitempty"`
 	Slots int32  `json:"slots"`
-	// Remove removes the limit. Slots then contains the number of slots of a scope without a limit, for builds that do
-	// not know Remove.
+	// Remove removes the limit. Slots then contains the number of slots that the scope has without a limit, for builds
+	// that do not know Remove.
 	Remove bool `json:"remove,omitempty"`
 }
 

@@ -51,7 +51,8 @@ func (a *Appender) appendBuffered(ctx context.Context, buffered *waiter) error {
 	return err
 }
 
-// buffer adds a group to the buffered facts. If the buffer is full, buffer empties it and returns the facts.
+// buffer adds a group to the buffered facts. If the buffer is then full, buffer returns all buffered facts and leaves
+// the buffer empty.
 func (a *Appender) buffer(w *waiter) (full *waiter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

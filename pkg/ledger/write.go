@@ -54,8 +54,8 @@ func (b *batch) entry(stored blob.Object) Entry {
 	return Entry{Name: b.name, Data: b.data, Object: stored, Events: b.events, Urgent: b.urgent}
 }
 
-// write stores a batch. If write returns an error, and ctx is done or the error matches ErrUnknown, the outcome is
-// unknown. After any other error, the events of the batch are never folded.
+// write stores a batch. If ctx is done or the error matches ErrUnknown, the outcome is unknown. After any other error,
+// the events of the batch are never folded.
 func (a *Appender) write(ctx context.Context, b *batch) (blob.Object, error) {
 	for {
 		if b.name == "" || a.cfg.Clock.Now().Sub(b.minted) >= maxNameAge {

@@ -90,7 +90,7 @@ func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 	if stored.IsZero() {
 		return "", nil
 	}
-	if now := cfg.Clock.Now(); stored.After(now) { // if this machine's clock is behind, use its time
+	if now := cfg.Clock.Now(); stored.After(now) { // if this machine's clock is behind the store's, use this machine's time
 		stored = now
 	}
 	return ids.AtTime(stored.Add(-compactor.ListMargin)), nil

@@ -169,8 +169,8 @@ func (h *deferred) deferCancel(st *state.State, run string, g fold.Group) bool {
 	return true
 }
 
-// dueCancels removes and returns the cancels that no longer have to wait. All groups that next has returned must be
-// folded before the call.
+// dueCancels removes and returns the cancels that no longer have to wait. The caller must first fold all groups that
+// the last call of next has returned.
 func (h *deferred) dueCancels(st *state.State) []fold.Group {
 	var groups []fold.Group
 	for _, run := range h.touched {
@@ -247,8 +247,8 @@ func began(t *state.Task) bool {
 }
 
 // competes returns the trigger in a group if the trigger must wait until an event shows whether it created its run.
-// Three kinds of triggers wait: triggers of retries, triggers of runs of requests, and triggers whose run key no run
-// owns or whose owner has expired. For all other groups, competes returns nil.
+// Three kinds of triggers wait: triggers of retries, triggers of runs of requests, and triggers whose run key is free,
+// because no run owns it or its owner has expired. For any other group, the result is nil.
 func (h *deferred) competes(st *state.State, g fold.Group) *event.RunTriggered {
 	for _, e := range g.Events {
 		p, ok := e.Payload.(*event.RunTriggered)
@@ -271,8 +271,8 @@ func (h *deferred) competes(st *state.State, g fold.Group) *event.RunTriggered {
 	return nil
 }
 
-// decides reports whether an event of a run shows which of the run's waiting triggers was folded. If the event names
-// the executed plan, decides remembers this plan.
+// decides reports whether an event of a run shows which of the run's waiting triggers was folded. It also records the
+// executed plan in h.plans if the event names this plan.
 func (h *deferred) decides(run string, p event.Payload) bool {
 	plan := ""
 	if p, ok := p.(*event.TaskStarted); ok {

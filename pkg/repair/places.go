@@ -60,8 +60,8 @@ func appendPlaces(places []place, rows []*state.Entry) []place {
 	return places
 }
 
-// group returns the group at a place. If the record contains everything that the fold needs to refuse the group
-// again, group does not read the entry, because it may no longer exist.
+// group returns the group at a place. If the record contains everything that the fold needs to refuse the group again,
+// the entry is not read, because it may no longer exist.
 func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	if p.ahead != nil {
 		return fold.Group{

@@ -103,8 +103,8 @@ type built struct {
 
 	bare *bareFold // set in a bare rebuild
 
-	// Only a replay in the recorded order sets the next two fields. at is the manifest whose groups were replayed.
-	// record reads the order in which later revisions folded their groups.
+	// The field at is the manifest whose groups were replayed. The field record reads the order in which later
+	// revisions folded their groups. Only a replay in the recorded order sets these two fields.
 	at     *manifest.Manifest
 	record *record
 	replay *replay
@@ -233,7 +233,7 @@ func (b *built) publish(ctx context.Context) (Result, error) {
 // next returns the first manifest of the new timeline, which follows the newest revision. Before that, it folds the
 // entries that compactors have folded since the state was built, up to the newest revision. It folds them in the
 // recorded order, or from a listing of the ledger. If manifests are missing, a writer may have published a revision
-// with a number greater than the newest one, or may still do so. In this case, next raises the boundary above all of
+// with a number greater than the newest one, or may still do so. In this case, the boundary is raised above all of
 // these numbers.
 func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 	newest, err := b.cfg.Manifests.Load(ctx)

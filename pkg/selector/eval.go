@@ -64,8 +64,8 @@ func (e *evaluation) grow(s set, upstream, downstream bool) set {
 	return grown
 }
 
-// named adds the assets that x names to the set in the parameter found. negated means that x is inside an odd number
-// of "not" operators. The names in x then exclude their assets, so named omits them.
+// named collects the assets that x names, in the set found. If negated is true, x is inside an odd number of "not"
+// operators. The names in x then exclude their assets, so named omits these assets.
 func (e *evaluation) named(x *expr, found set, negated bool) {
 	if x.op == opName && !negated {
 		if at, ok := e.catalog.find(x.text); ok {

@@ -74,9 +74,9 @@ func timeOf(run string, other event.Time) event.Time {
 	return other
 }
 
-// readBy returns the number of the chain of retries whose tasks may have read the output before it was visible to
-// other runs, or 0 if there is no such chain. An incomplete reader has possibly read only the outputs of its own run,
-// so for such a reader, readBy returns the number of the output's run instead.
+// readBy returns the number of the chain of retries whose tasks may have read the output before it was visible to other
+// runs, or 0 if there is no such chain. If incomplete is true, the reader has possibly read only the outputs of its own
+// run. In this case, readBy returns the number of the run that made the output instead of the number of its chain.
 func (c *cell) readBy(incomplete bool) uint32 {
 	if incomplete && c.readIn != 0 {
 		return c.run

@@ -17,9 +17,9 @@ import (
 
 var tenants = []string{"t1", "t2", "t3"}
 
-// tenantAssets returns the asset raw, with days and tenants, and its readers. Each partition of a reader reads,
-// depending on the reader, the partition of raw with its own key, all tenants of a day, all partitions, or some
-// tenants for each region.
+// tenantAssets returns the asset raw, with days and tenants, and its readers. The readers differ in the partitions of
+// raw that a partition reads: the one with the same key, all tenants of a day, all partitions, or some tenants for each
+// region.
 func tenantAssets() []plan.Asset {
 	day := space.Days("2025-01-01", "2025-01-02").Dimensions[0]
 	tenant := space.Dimension{Name: "tenant", Kind: space.Dynamic, Set: "tenants"}

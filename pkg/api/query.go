@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,8 +25,8 @@ import (
 
 // QuerySession runs SQL over one revision.
 type QuerySession interface {
-	// Query runs statements and returns the rows of the last one.
-	Query(ctx context.Context, sql string, args ...any) (*query.Rows, error)
+	// QueryAtMost runs statements and returns the rows of the last one. DuckDB computes at most limit rows of each query.
+	QueryAtMost(ctx context.Context, limit int, sql string) (*query.Rows, error)
 	Close() error
 }
 
@@ -136,8 +137,8 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	if err != nil {
 		return withKind(invalidRequest, err)
 	}
-	rows, err := session.Query(ctx, body.SQL)
-	if ctx.Err() != nil { // DuckDB may still be preparing a statement
+	rows, err := session.QueryAtMost(ctx, 1+cmp.Or(body.RowLimit, maxQueryRows), body.SQL) // one more shows that there are more rows
+	if ctx.Err() != nil {                                                                  // DuckDB may still be preparing a statement
 		free = h.leave(session, rows, free)
 		return withKind(invalidRequest, fmt.Errorf("query: %w", context.Cause(ctx)))
 	}

@@ -90,7 +90,7 @@ func TestQueryFormats(t *testing.T) {
 	session, _, err := openEmpty(t.Context(), "", "")
 	require.NoError(t, err)
 	defer session.Close()
-	rows, err := session.Query(t.Context(), "SELECT 1 AS a, 9007199254740993 AS b, 1.50::DECIMAL(9,2) AS c, [9223372036854775807] AS d, NULL AS e")
+	rows, err := session.QueryAtMost(t.Context(), 1, "SELECT 1 AS a, 9007199254740993 AS b, 1.50::DECIMAL(9,2) AS c, [9223372036854775807] AS d, NULL AS e")
 	require.NoError(t, err)
 	require.NoError(t, arrowipc.Write(&want, rows.Columns, rows.All())) // arrowipc has its own tests
 	require.NoError(t, rows.Close())
@@ -119,6 +119,17 @@ func TestQueryLimits(t *testing.T) {
 	require.Contains(t, got.body, `"row_count":5000,"truncated":false`)
 	got = ask(t, "text/csv", `{"sql": "FROM range(5000)"}`, openEmpty)
 	require.Equal(t, 5001, strings.Count(got.body, "\n")) // CSV has no default limit
+}
+
+// DuckDB must not compute, and keep in memory, rows that the answer leaves out.
+func TestQueryComputesNoRowsBeyondLimit(t *testing.T) {
+	const sql = "SELECT CASE WHEN i < 5000000 THEN i ELSE error('more rows than necessary') END AS i FROM range(10000000) t(i)"
+	for _, accept := range []string{"", "text/csv"} {
+		got := ask(t, accept, `{"sql": "`+sql+`", "row_limit": 3}`, openEmpty)
+		require.Equal(t, http.StatusOK, got.status, got.body)
+	}
+	got := ask(t, "", `{"sql": "`+sql+`; `+sql+`"}`, openEmpty)
+	require.Contains(t, got.body, `"row_count":1000,"truncated":true`)
 }
 
 // This test fails if an answer that ends early looks complete.
@@ -276,7 +287,7 @@ func TestStuckQueriesAreBounded(t *testing.T) {
 // stuckSession is a session whose DuckDB does not react to an interrupt.
 type stuckSession struct{ entered, closing, release chan struct{} }
 
-func (s *stuckSession) Query(ctx context.Context, _ string, _ ...any) (*query.Rows, error) {
+func (s *stuckSession) QueryAtMost(ctx context.Context, _ int, _ string) (*query.Rows, error) {
 	s.entered <- struct{}{}
 	<-ctx.Done()
 	return nil, ctx.Err()

@@ -49,8 +49,8 @@ type apiQuery struct {
 	end     func() error
 }
 
-func (q *apiQuery) Query(ctx context.Context, sql string, args ...any) (*query.Rows, error) {
-	rows, err := q.session.Query(ctx, sql, args...)
+func (q *apiQuery) QueryAtMost(ctx context.Context, limit int, sql string) (*query.Rows, error) {
+	rows, err := q.session.QueryAtMost(ctx, limit, sql)
 	if err != nil {
 		return nil, q.app.missing(ctx, q.session.DB, sql, err)
 	}

@@ -59,7 +59,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 			return fmt.Errorf("table partition_status: %w", err)
 		}
 	}
-	rows, err := db.runOne(ctx, outputs+" ORDER BY ALL", nil)
+	rows, err := db.runOne(ctx, outputs+" ORDER BY ALL")
 	if err != nil {
 		return fmt.Errorf("table partition_status: %w", err)
 	}
@@ -117,7 +117,7 @@ const visibleOutputs = `SELECT asset_key, output_uri, partition_key FROM partiti
 // query also returns the newest outputs of the other assets. Otherwise, onlyMentioned adds the other assets to
 // db.assets without their files.
 func (db *DB) onlyMentioned(ctx context.Context, lower string, lists bool) (outputs string, err error) {
-	rows, err := db.runOne(ctx, "SELECT DISTINCT asset_key FROM ("+visibleOutputs+") ORDER BY ALL", nil)
+	rows, err := db.runOne(ctx, "SELECT DISTINCT asset_key FROM ("+visibleOutputs+") ORDER BY ALL")
 	if err != nil {
 		return "", err
 	}
@@ -150,7 +150,7 @@ const QuarantineSchema = "quarantine"
 
 // loadCandidates finds the files of the outputs in quarantine.
 func (db *DB) loadCandidates(ctx context.Context, source Source, total int) error {
-	rows, err := db.runOne(ctx, "SELECT asset_key, output_uri FROM quarantine WHERE state = 'PENDING' ORDER BY ALL", nil)
+	rows, err := db.runOne(ctx, "SELECT asset_key, output_uri FROM quarantine WHERE state = 'PENDING' ORDER BY ALL")
 	if err != nil {
 		return fmt.Errorf("table quarantine: %w", err)
 	}
@@ -176,7 +176,7 @@ const FailingRowsSchema = "failing_rows"
 
 // loadFailingRows finds the files with the failing rows of checks.
 func (db *DB) loadFailingRows(ctx context.Context, source Source) error {
-	rows, err := db.runOne(ctx, "SELECT asset_key, check_name, failed_sample FROM asset_checks WHERE failed_sample IS NOT NULL ORDER BY ALL", nil)
+	rows, err := db.runOne(ctx, "SELECT asset_key, check_name, failed_sample FROM asset_checks WHERE failed_sample IS NOT NULL ORDER BY ALL")
 	if err != nil {
 		return fmt.Errorf("table asset_checks: %w", err)
 	}
@@ -209,7 +209,7 @@ func (db *DB) declared(ctx context.Context, source Source) (_ *Declarations, err
 	if source.Declared == nil {
 		return nil, nil
 	}
-	rows, err := db.runOne(ctx, "SELECT release FROM deployments WHERE superseded_at IS NULL", nil)
+	rows, err := db.runOne(ctx, "SELECT release FROM deployments WHERE superseded_at IS NULL")
 	if err != nil {
 		return nil, fmt.Errorf("table deployments: %w", err)
 	}
@@ -225,7 +225,7 @@ func (db *DB) declared(ctx context.Context, source Source) (_ *Declarations, err
 
 // keysOf returns the keys of a key set in ascending order.
 func (db *DB) keysOf(ctx context.Context, set string) (keys []string, err error) {
-	rows, err := db.runOne(ctx, "SELECT keys FROM key_sets WHERE key_set = "+quoteText(set)+" ORDER BY first_key", nil)
+	rows, err := db.runOne(ctx, "SELECT keys FROM key_sets WHERE key_set = "+quoteText(set)+" ORDER BY first_key")
 	if err != nil {
 		return nil, fmt.Errorf("table key_sets: %w", err)
 	}

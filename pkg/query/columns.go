@@ -109,7 +109,7 @@ func (db *DB) rows(ctx context.Context, a *asset) (string, error) {
 
 // described returns the columns of a query.
 func (db *DB) described(ctx context.Context, query string) (columns []space.Column, err error) {
-	rows, err := db.runOne(ctx, "SELECT column_name, column_type FROM (DESCRIBE "+query+")", nil)
+	rows, err := db.runOne(ctx, "SELECT column_name, column_type FROM (DESCRIBE "+query+")")
 	if err != nil {
 		return nil, err
 	}

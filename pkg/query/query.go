@@ -234,6 +234,17 @@ func (db *DB) exec(ctx context.Context, statements ...string) error {
 // interrupted while it prepares a statement: the session is then busy until DuckDB returns, and
 // Close waits for it.
 func (db *DB) Query(ctx context.Context, sql string, args ...any) (*Rows, error) {
+	return db.start(ctx, sql, args, 0)
+}
+
+// QueryAtMost is like [DB.Query], but DuckDB computes at most limit rows of each query. If limit is large, the rows count
+// against the session's memory limit. Results of [DB.Query] do not count.
+func (db *DB) QueryAtMost(ctx context.Context, limit int, sql string) (*Rows, error) {
+	return db.start(ctx, sql, nil, limit)
+}
+
+// start runs statements in another goroutine. If limit is positive, queries compute at most this number of rows.
+func (db *DB) start(ctx context.Context, sql string, args []any, limit int) (*Rows, error) {
 	if len(sql) > MaxSQLBytes {
 		return nil, fmt.Errorf("query: the SQL has %d bytes: at most %d are allowed", len(sql), MaxSQLBytes)
 	}
@@ -246,7 +257,7 @@ func (db *DB) Query(ctx context.Context, sql string, args ...any) (*Rows, error)
 	}
 	answers := make(chan answer)
 	go func() {
-		rows, err := db.query(ctx, sql, args)
+		rows, err := db.query(ctx, sql, args, limit)
 		select {
 		case answers <- answer{rows, err}:
 		case <-ctx.Done():
@@ -263,14 +274,14 @@ func (db *DB) Query(ctx context.Context, sql string, args ...any) (*Rows, error)
 	}
 }
 
-// query does the work of Query. Unlike Query, it returns only after DuckDB has returned, even if ctx has ended.
-func (db *DB) query(ctx context.Context, sql string, args []any) (*Rows, error) {
+// query does the work of start. Unlike start, it returns only after DuckDB has returned, even if ctx has ended.
+func (db *DB) query(ctx context.Context, sql string, args []any, limit int) (*Rows, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.conn == nil {
 		return nil, errors.New("query: the session is closed")
 	}
-	rows, err := db.run(ctx, sql, args)
+	rows, err := db.run(ctx, sql, args, limit)
 	if err == nil {
 		return rows, nil
 	}
@@ -283,7 +294,7 @@ func (db *DB) query(ctx context.Context, sql string, args []any) (*Rows, error) 
 	return nil, fmt.Errorf("query: %w", err)
 }
 
-func (db *DB) run(ctx context.Context, sql string, args []any) (*Rows, error) {
+func (db *DB) run(ctx context.Context, sql string, args []any, limit int) (*Rows, error) {
 	statements := split(sql)
 	if len(statements) == 0 {
 		return nil, errors.New("the SQL contains no statement")
@@ -298,7 +309,7 @@ func (db *DB) run(ctx context.Context, sql string, args []any) (*Rows, error) {
 		return nil, err
 	}
 	for _, statement := range statements[:len(statements)-1] {
-		rows, err := db.runOne(ctx, statement, nil)
+		rows, err := db.runStatement(ctx, statement, nil, limit)
 		if err != nil {
 			return nil, err
 		}
@@ -306,10 +317,15 @@ func (db *DB) run(ctx context.Context, sql string, args []any) (*Rows, error) {
 			return nil, err
 		}
 	}
-	return db.runOne(ctx, statements[len(statements)-1], args)
+	return db.runStatement(ctx, statements[len(statements)-1], args, limit)
 }
 
-func (db *DB) runOne(ctx context.Context, sql string, args []any) (*Rows, error) {
+// runOne runs a statement that this package has written.
+func (db *DB) runOne(ctx context.Context, sql string) (*Rows, error) {
+	return db.runStatement(ctx, sql, nil, 0)
+}
+
+func (db *DB) runStatement(ctx context.Context, sql string, args []any, limit int) (*Rows, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -319,7 +335,7 @@ func (db *DB) runOne(ctx context.Context, sql string, args []any) (*Rows, error)
 	}
 	prepared, err := db.prepare(ctx, sql)
 	if err != nil && isCompound(err) {
-		return db.runCompound(ctx, sql, values)
+		return db.runCompound(ctx, sql, values, limit)
 	}
 	if err != nil {
 		return nil, err
@@ -332,12 +348,19 @@ func (db *DB) runOne(ctx context.Context, sql string, args []any) (*Rows, error)
 	if err != nil {
 		return nil, errors.Join(err, statement.Close())
 	}
+	if limit > 0 && kind == duckdb.STATEMENT_TYPE_SELECT {
+		return db.runLimited(ctx, statement, sql, values, limit)
+	}
+	return db.runDirectly(ctx, statement, values, changes(kind))
+}
+
+func (db *DB) runDirectly(ctx context.Context, statement *duckdb.Stmt, values []driver.NamedValue, changes bool) (*Rows, error) {
 	rows, err := statement.QueryContext(ctx, values)
 	if err != nil {
 		return nil, errors.Join(err, statement.Close())
 	}
 	result := db.newRows(ctx, rows, statement)
-	result.Changes = changes(kind)
+	result.Changes = changes
 	return result, nil
 }
 
@@ -367,9 +390,18 @@ func (db *DB) parameters(args []any) ([]driver.NamedValue, error) {
 }
 
 // runCompound runs a statement that DuckDB expands into several statements, for example PIVOT.
-func (db *DB) runCompound(ctx context.Context, sql string, args []driver.NamedValue) (*Rows, error) {
+func (db *DB) runCompound(ctx context.Context, sql string, args []driver.NamedValue, limit int) (*Rows, error) {
 	if err := permitWords(sql); err != nil {
 		return nil, err
+	}
+	switch {
+	case limit > 0 && !isStored(sql, limit):
+		sql = limited(sql, limit)
+	case limit > 0:
+		if _, err := db.conn.ExecContext(ctx, storing(sql, limit), args); err != nil {
+			return nil, err
+		}
+		return db.readStored(ctx)
 	}
 	rows, err := db.conn.QueryContext(ctx, sql, args)
 	if err != nil {

@@ -152,7 +152,11 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	w.Header().Set("Content-Type", format)
 	revision.writeTo(w.Header())
 	out := bufio.NewWriterSize(w, 64<<10)
-	if err := errors.Join(a.write(out, format), out.Flush()); err != nil && format != formatJSON {
+	failed := a.write(out, format)
+	if failed != nil && format != formatJSON && a.bytes == int64(out.Buffered()) { // the client has received nothing yet
+		return withKind(invalidRequest, fmt.Errorf("query: %w", failed))
+	}
+	if err := errors.Join(failed, out.Flush()); err != nil && format != formatJSON {
 		panic(http.ErrAbortHandler) // the client must not mistake the rows so far for the whole result
 	}
 	return nil

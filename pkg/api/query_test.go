@@ -152,6 +152,21 @@ func TestQueryErrorAfterRows(t *testing.T) {
 	require.Contains(t, got.body, "query: line 1: brackets are nested more than 100 deep")
 }
 
+// If a result cannot be written at all, the client learns the reason in every format.
+func TestQueryNamesErrorBeforeFirstBytes(t *testing.T) {
+	for accept, sql := range map[string]string{
+		"application/vnd.apache.arrow.stream": "SELECT DATE '12000-01-01' AS x",
+		"text/csv":                            "SELECT TIME_NS '10:00:00' AS x",
+		"application/x-ndjson":                "SELECT MAP {[1]: 2} AS x",
+	} {
+		got := ask(t, accept, `{"sql": "`+sql+`"}`, openEmpty)
+		require.NoError(t, got.err, accept)
+		require.Equal(t, http.StatusBadRequest, got.status, accept)
+		require.Equal(t, "application/problem+json", got.kind, accept)
+		require.Contains(t, got.body, "to VARCHAR", accept)
+	}
+}
+
 func TestQueryRefusals(t *testing.T) {
 	tests := []struct {
 		name, accept, body string

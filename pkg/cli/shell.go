@@ -26,7 +26,7 @@ type lineReader interface {
 	ReadLine(prompt string) (string, error)
 }
 
-// shell executes the statements that it reads. A statement ends with a line that ends in ";",
+// shell executes the statements that it reads. A statement ends with a line that ends in ";" or in ";" and a comment,
 // or at the end of the input.
 type shell struct {
 	lines lineReader
@@ -120,7 +120,7 @@ func (s *shell) run(ctx context.Context) error {
 		if statement.Len() > maxStatement {
 			return fmt.Errorf("the statement is longer than %d bytes, the limit of the shell", maxStatement)
 		}
-		if !more || strings.HasSuffix(strings.TrimSpace(line), ";") {
+		if !more || strings.Contains(line, ";") && query.Complete(statement.String()) {
 			err := s.complete(ctx, statement.String())
 			statement.Reset()
 			if err != nil {
@@ -141,7 +141,7 @@ func isCommand(line string) bool {
 
 // complete executes a whole statement. It returns an error only if the error ends the shell.
 func (s *shell) complete(ctx context.Context, sql string) error {
-	if strings.Trim(sql, "; \t\r\n") == "" {
+	if len(query.Statements(sql)) == 0 {
 		return nil
 	}
 	s.remember(strings.TrimSpace(sql))

@@ -86,6 +86,21 @@ func TestShellStopsAtTheFirstErrorOfAFile(t *testing.T) {
 	require.Equal(t, 1, executed)
 }
 
+func TestShellIgnoresSemicolonsInLiteralsAndComments(t *testing.T) {
+	t.Parallel()
+	const file = "-- the first report;\n\nFROM a -- all;\nWHERE b = 'c;\n'';'; -- done;\n/* nothing;\n;\n*/\nSELECT $$;\n$$; SELECT 1;\n;\n-- the end\n"
+	var executed []string
+	sh := &shell{
+		lines: newLineScanner(strings.NewReader(file)), remember: func(string) {}, command: func(string) bool { return false },
+		execute: func(_ context.Context, sql string) error { executed = append(executed, sql); return nil },
+	}
+	require.NoError(t, sh.run(t.Context()))
+	require.Equal(t, []string{
+		"-- the first report;\n\nFROM a -- all;\nWHERE b = 'c;\n'';'; -- done;\n",
+		"/* nothing;\n;\n*/\nSELECT $$;\n$$; SELECT 1;\n",
+	}, executed)
+}
+
 func TestShellRejectsAStatementBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	line := strings.Repeat("x", maxStatement/2) + "\n"

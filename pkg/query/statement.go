@@ -44,6 +44,25 @@ func changes(kind duckdb.StmtType) bool {
 // Statements splits SQL into statements, to be run one by one.
 func Statements(sql string) []string { return split(sql) }
 
+// Complete reports whether the last statement of a SQL text ends with a semicolon, which only spaces and comments may
+// follow. A semicolon within a literal or a comment ends no statement.
+func Complete(sql string) bool {
+	const mark = "\nx" // if the text has an open literal or comment, the token of the x begins before the x
+	text := sql + mark
+	ended := false
+	for i := 0; i < len(text); {
+		end, blank := sqltext.Token(text, i)
+		switch {
+		case end == len(text):
+			return ended && i == end-1
+		case !blank:
+			ended = text[i] == ';'
+		}
+		i = end
+	}
+	return false
+}
+
 // permitText rejects SQL that the function permit does not reject, because permit only knows the kind of the statement:
 // a SELECT can call functions that end the process or write files.
 func permitText(sql string) error {

@@ -29,6 +29,7 @@ type asset struct {
 	problem         string // why the asset has no view, or ""
 	mixed           string // describes a partition that has text files of two formats and no Parquet, or ""
 	created         bool
+	failed          bool // problem says why the view could not be created
 	// sample means that this is not an asset, but the failing rows of a check. No commit marker describes their file.
 	// Their view exists only if the SQL names it.
 	sample bool
@@ -405,10 +406,21 @@ func (db *DB) createAssetViews(ctx context.Context, sql string) error {
 		case err == nil:
 			a.created = true
 		case ctx.Err() == nil && !errors.Is(err, context.Canceled):
-			a.problem = err.Error()
+			a.problem, a.failed = err.Error(), true
 		}
 	}
 	return nil
+}
+
+// forgetViews makes [DB.createAssetViews] create the views of assets again. A transaction that was rolled back has
+// removed them, and an aborted transaction creates none.
+func (db *DB) forgetViews() {
+	for _, a := range db.assets {
+		if a.failed {
+			a.problem = ""
+		}
+		a.created, a.failed = false, false
+	}
 }
 
 // view returns the query of an asset's view.

@@ -76,6 +76,28 @@ func TestQueryRejectsDamagedOutput(t *testing.T) {
 	}
 }
 
+// The views of assets are created when a statement names them, which may be in a transaction that is rolled back.
+func TestQueryReadsAssetsAfterRollback(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	for i, name := range []string{"one", "two"} {
+		uri := "assets/raw/" + name + "/one/" + materialization + "/x/"
+		output(t, r, uri, "data.parquet", "SELECT 7 AS id")
+		add(t, r, partition("raw/"+name, "", uri, int64(i+1)))
+	}
+	db := r.open(t)
+	all(t, db, "BEGIN")
+	require.Equal(t, [][]any{{int32(7)}}, all(t, db, "FROM raw.one"))
+	rows, err := db.Query(t.Context(), "SELECT error('this aborts the transaction')")
+	require.Nil(t, rows)
+	require.Error(t, err)
+	_, err = db.Query(t.Context(), "FROM raw.two")
+	require.ErrorContains(t, err, "transaction is aborted")
+	all(t, db, "ROLLBACK")
+	require.Equal(t, [][]any{{int32(7)}}, all(t, db, "FROM raw.one"))
+	require.Equal(t, [][]any{{int32(7)}}, all(t, db, "FROM raw.two"))
+}
+
 func partition(key, part, uri string, seq int64) *state.Partition {
 	return &state.Partition{AssetKey: key, PartitionKey: part, Status: "MATERIALIZED", OutputURI: uri, Meta: meta(seq)}
 }

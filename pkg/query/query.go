@@ -351,6 +351,9 @@ func (db *DB) runStatement(ctx context.Context, sql string, args []any, limit in
 	if limit > 0 && kind == duckdb.STATEMENT_TYPE_SELECT {
 		return db.runLimited(ctx, statement, sql, values, limit)
 	}
+	if kind == duckdb.STATEMENT_TYPE_TRANSACTION {
+		db.forgetViews()
+	}
 	return db.runDirectly(ctx, statement, values, changes(kind))
 }
 

@@ -72,6 +72,9 @@ type Catalog struct {
 // need are kept for an hour, for processes that have opened such a file. Export returns the names of the views. An
 // asset without rows has no view. If Export returns an error, the file is unchanged.
 func Export(ctx context.Context, c Catalog, file string) (views []string, err error) {
+	if strings.Contains(file, "?") {
+		return nil, fmt.Errorf("write %s: DuckDB cannot write files whose path contains a question mark: choose another file", file)
+	}
 	if err := ownCatalog(ctx, file); err != nil {
 		return nil, err
 	}
@@ -184,18 +187,37 @@ func replaceCatalog(ctx context.Context, file string, statements []string, last 
 
 // execIn executes statements in a session of a database.
 func execIn(ctx context.Context, file string, statements []string) (err error) {
-	connector, err := duckdb.NewConnector(file, nil)
+	db, err := openCatalog(ctx, file, "")
 	if err != nil {
 		return err
 	}
-	db := sql.OpenDB(connector)
 	defer func() { err = errors.Join(err, db.Close()) }()
-	for _, statement := range statements {
+	for _, statement := range append(statements, "USE memory", "DETACH "+attachedCatalog) {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// attachedCatalog is the name of a catalog in its session.
+const attachedCatalog = "servo_catalog"
+
+// openCatalog opens a session of a database. The driver would parse the name of the file as a URL, so that the name
+// could not contain % and ?.
+func openCatalog(ctx context.Context, file, options string) (_ *sql.DB, err error) {
+	connector, err := duckdb.NewConnector("", nil)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(1) // USE applies to one connection
+	for _, statement := range []string{"ATTACH " + quoteText(file) + " AS " + attachedCatalog + " (TYPE duckdb" + options + ")", "USE " + attachedCatalog} {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			return nil, errors.Join(err, db.Close())
+		}
+	}
+	return db, nil
 }
 
 // ownCatalog returns an error if an existing file is not a catalog, if somebody has added objects to it or changed
@@ -208,11 +230,10 @@ func ownCatalog(ctx context.Context, file string) (err error) {
 		return nil
 	}
 	foreign := fmt.Errorf("%s contains data that servo did not write: choose another file", file)
-	connector, err := duckdb.NewConnector(file+"?access_mode=read_only", nil)
+	catalog, err := openCatalog(ctx, file, ", READ_ONLY")
 	if err != nil {
 		return fmt.Errorf("%w: %w", foreign, err)
 	}
-	catalog := sql.OpenDB(connector)
 	defer func() { err = errors.Join(err, catalog.Close()) }()
 	var tables string
 	if err := catalog.QueryRowContext(ctx, "SELECT coalesce(string_agg(table_name), '') FROM duckdb_tables()").Scan(&tables); err != nil || tables != exportTable {

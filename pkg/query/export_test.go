@@ -96,6 +96,32 @@ func TestExportWritesViews(t *testing.T) {
 	require.Equal(t, "8", stock(t, file, "SELECT revision::VARCHAR FROM servo_export"))
 }
 
+func TestExportAcceptsEveryFileName(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	for i := 1; i <= 2; i++ {
+		output(t, r, uriOf(i), "data.parquet", fmt.Sprintf("SELECT %d AS x", i))
+	}
+	for _, folder := range []string{"100% done", "%41", "it's #1", "a[1]", "b*"} {
+		dir := filepath.Join(t.TempDir(), folder)
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		for range 2 {
+			_, err := query.Export(t.Context(), catalogOf(r, 1, 2), filepath.Join(dir, "shop.duckdb"))
+			require.NoError(t, err, folder)
+		}
+		db, err := sql.Open("duckdb", "")
+		require.NoError(t, err)
+		_, err = db.ExecContext(t.Context(), "ATTACH '"+strings.ReplaceAll(filepath.Join(dir, "shop.duckdb"), "'", "''")+"' AS shop")
+		require.NoError(t, err)
+		var found string
+		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT string_agg(x || ' ' || date, ', ' ORDER BY x) FROM shop.a.x").Scan(&found), folder)
+		require.Equal(t, "1 2025-01-01, 2 2025-01-02", found, folder)
+		require.NoError(t, db.Close())
+	}
+	_, err := query.Export(t.Context(), catalogOf(r, 1, 2), filepath.Join(t.TempDir(), "why?.duckdb"))
+	require.ErrorContains(t, err, "why?.duckdb: DuckDB cannot write files whose path contains a question mark: choose another file")
+}
+
 // All partitions of a batch have the same materialization. A command has written the region as a column of its files,
 // and the date comes from the keys, so the links of all regions of a day have the same name. One link must not replace
 // another.

@@ -72,8 +72,8 @@ func (g *Group) refuse(reason, eventID, format string, args ...any) {
 }
 
 // Groups collects an entry's lines into groups, in the order of their first lines. A group with a rejected line is
-// rejected with that line's reason. An incomplete group is rejected with TORN_GROUP. Identical lines count once.
-// Different events with the same id are both INVALID.
+// rejected with that line's reason. An incomplete group is rejected with TORN_GROUP. Identical lines count once. If two
+// different events have the same id, the groups of both are rejected with INVALID.
 func Groups(lines []Line) []Group {
 	index := map[string]int{}
 	first := map[string]*Line{} // the first line with each event id

@@ -70,7 +70,7 @@ type Appender struct {
 	bufferedFacts chan struct{} // holds a token if facts were buffered since Run last checked
 }
 
-// waiter is a group whose caller waits until it is durable.
+// waiter is a group whose caller waits until the group is durable.
 type waiter struct {
 	data   []byte
 	events int
@@ -85,7 +85,7 @@ type waiter struct {
 	appended Appended
 	err      error
 	left     bool // the caller has returned
-	buffered bool // the group has no caller: AppendBuffered buffered it
+	buffered bool // the group consists of facts that AppendBuffered has buffered
 	finished bool
 }
 
@@ -107,9 +107,9 @@ func newWaiter() *waiter { return &waiter{lead: make(chan struct{}, 1), done: ma
 
 // Append makes a group of events durable: all of them in one entry, or none.
 //
-// Append completes the events in place: it sets Source and Domain, ID and Time if they are unset, and Group and
-// GroupSize if there are several events. It rejects an event that fails [event.Validate] with a *event.DecodeError
-// before anything is written.
+// Append completes the events in place: it sets Source, Domain, ID and Time if they are unset. If there are several
+// events, it also sets Group and GroupSize if they are unset. It rejects an event that fails [event.Validate] with a
+// *event.DecodeError before anything is written.
 //
 // Before the first append, the Appender compares this machine's clock with the store's. If they differ by more than 5
 // minutes, nothing is written and the error matches [ErrClock].

@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// A buffer that exceeds these bounds becomes an entry of its own.
+// A buffer that reaches one of these bounds is appended immediately.
 const (
 	maxBufferedBytes  = 256 << 10
 	maxBufferedEvents = 500

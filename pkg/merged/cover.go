@@ -12,7 +12,7 @@ type Run struct {
 }
 
 // Cover returns the runs for which a reader may use merged files, in the order of the outputs that it reads. A run
-// contains exactly the outputs that the reader would read one by one, in the same order.
+// contains exactly the outputs that the reader would otherwise read one by one, in the same order.
 func (l Limits) Cover(read []Candidate, files []*File) []Run {
 	type place struct{ file, cell int }
 	places := map[string][]place{} // by URI

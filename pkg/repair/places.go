@@ -102,9 +102,9 @@ func (p place) groupID() string {
 
 func (p place) String() string { return fmt.Sprintf("entry %s, group %s", p.entryID(), p.groupID()) }
 
-// inOrder sorts places in the order of folding, and returns descriptions of contradictions. The fold assigns a
-// sequence number to each event of a group. If two groups have the same numbers, concurrent writers have folded them,
-// and the order is unknown.
+// inOrder sorts places in the order of folding, and returns descriptions of contradictions. The fold assigns a sequence
+// number to each event of a group. If two groups have a number in common, concurrent writers have folded them, and the
+// order is unknown.
 func inOrder(order []place) (problems []string) {
 	slices.SortFunc(order, func(a, b place) int {
 		return cmp.Or(a.entry.Compare(b.entry), a.ofGroup.Compare(b.ofGroup), strings.Compare(a.odd, b.odd))

@@ -45,8 +45,7 @@ type Report struct {
 	Events   int64 `json:"events"`
 	Rows     int64 `json:"rows"`
 	Outputs  int   `json:"outputs"`
-	// Lost is the number of groups that the state has folded but that are missing from the ledger, or whose plan is
-	// missing.
+	// Lost counts folded groups and their plans, if they are missing or damaged.
 	Lost int `json:"lost_groups"`
 	// Differences is the number of rows that differ from the replayed ledger. Counting stops at a limit.
 	Differences int `json:"differences"`

@@ -23,7 +23,7 @@ type replay struct {
 	// evictor removes closed rows from the state. If it is nil, closed rows stay in the state.
 	evictor *evictor
 	reader  *reader
-	last    string // greatest entry
+	last    string // the greatest id of a folded entry
 	// renamed maps entries to their new names. It may be nil.
 	renamed map[string]string
 	// keeps means that the state must keep the record of its changes, because the changes become a delta.

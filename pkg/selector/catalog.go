@@ -72,7 +72,8 @@ type Result struct {
 	// Named are the selected assets that the selection names explicitly. Matched are all other selected assets, which
 	// were found through a pattern, a tag, an owner or another asset.
 	Named, Matched []ids.AssetKey
-	// Roots are the selected assets, except those that were added as upstream or downstream assets.
+	// Roots are the selected assets, except those that were added as upstream or downstream assets. If only added
+	// assets are left, Roots contains all of them.
 	Roots []ids.AssetKey
 }
 

@@ -447,8 +447,8 @@ func (e *Evaluation) Partitions(key ids.AssetKey) ([]Partition, error) {
 	return found, nil
 }
 
-// Statuses returns the statuses of the given partitions of an asset. It reads only their rows, and the rows of the
-// partitions that they read.
+// Statuses returns the statuses of the given partitions of an asset. A partition that is not materialized is missing,
+// even if it is not expected. Statuses reads only the rows of these partitions and of the partitions that they read.
 func (e *Evaluation) Statuses(key ids.AssetKey, partitions []string) ([]Status, error) {
 	a, err := e.asset(key)
 	if err != nil {

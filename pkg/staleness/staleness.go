@@ -40,8 +40,8 @@ func readInChain(p *cell, version int64) bool {
 	return version < p.version && (p.leftOut == 0 || version <= p.leftOut)
 }
 
-// newest summarizes the versions of many partitions, so that a partition that reads all of them need be compared only
-// with a few values.
+// newest summarizes the versions of many partitions. A partition that reads all of them is compared only with this
+// summary.
 type newest struct{ chains, runs greatest }
 
 func (n *newest) add(q *cell) {

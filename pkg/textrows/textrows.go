@@ -2,8 +2,8 @@
 // It is pure: it reads from an [io.Reader] and stores nothing. This package is not a stable API.
 //
 // The package is stricter than most readers, because the text is the only schema of a task that writes text. The
-// following are errors, which name the line: a line with a different number of fields, a stray quote, a name that
-// occurs twice, and text that is not UTF-8.
+// following are errors, which name the line or the record: a line with a different number of fields, a stray quote, a
+// column name that occurs twice, and text that is not UTF-8.
 package textrows
 
 import (
@@ -72,7 +72,7 @@ type Options struct {
 	Format string
 	// Delimiter separates fields of CSV. 0 means a comma.
 	Delimiter rune
-	// NoHeader means that the first line of CSV is a row. Its columns are column0, column1, ….
+	// NoHeader means that the first line of CSV is a row. The columns are then named column0, column1, ….
 	NoHeader bool
 	// Nulls are texts in CSV that mean NULL, in addition to the empty text.
 	Nulls []string

@@ -41,3 +41,21 @@ test("a page asks again for what the server could not answer", async () => {
   page.problems.splice(0); // the browser logs the 503
   quiet();
 });
+
+for (const [hours, of] of [[1, "ahead"], [-1, "behind"]]) {
+  test(`a browser whose clock is ${of} shows the times of the server`, async () => {
+    const one = await open(browser, run(server.dir, ["ui"]).trim());
+    await one.waitForSelector("main h1");
+    await one.clock.setSystemTime(Date.now() + hours * 3_600_000);
+    await goTo(one, "runs");
+    const made = one.locator("main time").first();
+    await one.waitForFunction(() => /^(just now|\d+ (s|min) ago)$/.test(document.querySelector("main time").innerText));
+    assert.doesNotMatch(await made.innerText(), /^([3-9]\d|\d{3,}) min/);
+    await goTo(one, "sql");
+    await one.getByLabel("state of").selectOption("10");
+    const typed = Date.parse(await one.getByLabel("Revision or time").inputValue());
+    assert.ok(Math.abs(Date.now() - 600_000 - typed) < 60_000, new Date(typed).toISOString());
+    quiet(one);
+    await one.context().close();
+  });
+}

@@ -1,5 +1,6 @@
 // The client of the API: JSON over fetch. An answer that is not a success becomes a Failure.
 import { answered, options } from "./ask";
+import { hear } from "./clock";
 import type { RunState } from "./types";
 
 export class Failure extends Error {
@@ -33,6 +34,7 @@ export async function call(url: string, init: RequestInit): Promise<Response> {
     if (init.signal?.aborted) throw error;
     throw new Failure(0, "No answer", "The server does not answer. Is `servo dev` still running?");
   }
+  hear(answer.headers.get("Date"));
   if (answer.ok) return answer;
   const body = await answer.text();
   try {

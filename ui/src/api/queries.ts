@@ -2,6 +2,7 @@ import { keepPreviousData, type Query, QueryClient, useQuery, useQueryClient } f
 import { useEffect, useSyncExternalStore } from "react";
 import { asks } from "./ask";
 import { Failure, first, get, path } from "./client";
+import { serverTime } from "./clock";
 import type {
   Asset,
   AssetGraph,
@@ -297,14 +298,14 @@ export const useBackfills = () =>
     queryFn: ({ signal }) => get<ListBackfillsResponse>(path(["backfills"]), signal),
   });
 
-let now = Date.now();
+let now = serverTime();
 const listeners = new Set<() => void>();
 setInterval(() => {
-  now = Date.now();
+  now = serverTime();
   if (!document.hidden) for (const tell of listeners) tell();
 }, 1000);
 
-// useNow returns the time, and renders the component again each second.
+// useNow returns the time by the server's clock, and renders the component again each second.
 export function useNow(): number {
   return useSyncExternalStore(
     (tell) => {

@@ -1,6 +1,7 @@
 import { useLocation, useNavigate, useSearch } from "@tanstack/react-router";
 import { useEffect, useId, useMemo, useRef, useState } from "react";
 import { Failure } from "../api/client";
+import { serverTime } from "../api/clock";
 import { useNow, useWhoAmI } from "../api/queries";
 import { headline, positionOf } from "../api/sql";
 import { ago, momentOf, plural } from "../app/format";
@@ -227,7 +228,7 @@ function When({ value, onChange }: { value: string; onChange: (at: string) => vo
           setExact(chosen !== "");
           if (chosen === "") onChange("");
           else if (chosen === "exact") onChange(value);
-          else onChange(`${new Date(Date.now() - Number(chosen) * 60_000).toISOString().slice(0, 19)}Z`);
+          else onChange(`${new Date(serverTime() - Number(chosen) * 60_000).toISOString().slice(0, 19)}Z`);
         }}
       >
         <option value="">now</option>

@@ -1,4 +1,5 @@
 import { useSyncExternalStore } from "react";
+import { serverTime } from "../api/clock";
 import { query, type Result } from "../api/sql";
 
 // Shown is what the SQL console shows, with the statement that is running. It is kept when the person opens another
@@ -50,7 +51,7 @@ const settling = 1000; // milliseconds
 export function open(entry: string, sql: string) {
   if (entry === opened) return;
   opened = entry;
-  if (shown.ran === sql && Date.now() - shown.started < settling) return;
+  if (shown.ran === sql && serverTime() - shown.started < settling) return;
   edit(sql);
 }
 
@@ -64,7 +65,7 @@ export async function start(sql: string, asOf: string, limit: number, project: s
   const mine = new AbortController();
   controller = mine;
   const { result: _, error: __, ...rest } = shown;
-  shown = { ...rest, ran: sql, rows: 0, busy: true, started: Date.now() };
+  shown = { ...rest, ran: sql, rows: 0, busy: true, started: serverTime() };
   set({});
   let drawn = 0;
   try {
@@ -77,7 +78,7 @@ export async function start(sql: string, asOf: string, limit: number, project: s
     set({ result, rows: result.rows.length, busy: false });
     remember(project, {
       sql,
-      at: Date.now(),
+      at: serverTime(),
       rows: result.rows.length,
       ...(result.error ? { error: result.error } : {}),
     });
@@ -91,7 +92,7 @@ export async function start(sql: string, asOf: string, limit: number, project: s
         : error,
     });
     if (!cancelled) {
-      remember(project, { sql, at: Date.now(), error: error instanceof Error ? error.message : String(error) });
+      remember(project, { sql, at: serverTime(), error: error instanceof Error ? error.message : String(error) });
     }
   }
 }

@@ -59,3 +59,20 @@ for (const [hours, of] of [[1, "ahead"], [-1, "behind"]]) {
     await one.context().close();
   });
 }
+
+test("tabs share the settings", async () => {
+  const other = await page.context().newPage();
+  await other.goto(page.url());
+  await other.waitForSelector("main h1");
+  await goTo(page, "runs");
+  await goTo(other, "runs");
+  await page.bringToFront();
+  await page.keyboard.press("z"); // times in UTC
+  await other.bringToFront();
+  await other.waitForFunction(() => !document.querySelector("main time").title.includes("·"));
+  await other.keyboard.press("d");
+  await page.waitForFunction(() => document.documentElement.dataset.theme === "dark");
+  assert.deepEqual(await page.evaluate(() => JSON.parse(localStorage.getItem("servo.settings"))), { theme: "dark", utc: true });
+  await other.close();
+  quiet();
+});

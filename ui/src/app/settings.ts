@@ -25,6 +25,11 @@ function show() {
 
 export function start() {
   system.addEventListener("change", show); // early.ts has applied the theme
+  // Another tab has changed the settings.
+  window.addEventListener("storage", () => {
+    current = read();
+    show();
+  });
 }
 
 export function useSettings(): Settings {

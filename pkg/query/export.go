@@ -231,7 +231,10 @@ func ownCatalog(ctx context.Context, file string) (err error) {
 	}
 	foreign := fmt.Errorf("%s contains data that servo did not write: choose another file", file)
 	catalog, err := openCatalog(ctx, file, ", READ_ONLY")
-	if err != nil {
+	switch {
+	case err != nil && strings.Contains(err.Error(), "Could not set lock on file"): // DuckDB has no error value for this case
+		return fmt.Errorf("%s is open in a process that may write to it: close it there, or open it read-only: %w", file, err)
+	case err != nil:
 		return fmt.Errorf("%w: %w", foreign, err)
 	}
 	defer func() { err = errors.Join(err, catalog.Close()) }()

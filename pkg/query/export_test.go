@@ -1,10 +1,15 @@
 package query_test
 
 import (
+	"bufio"
+	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -120,6 +125,47 @@ func TestExportAcceptsEveryFileName(t *testing.T) {
 	}
 	_, err := query.Export(t.Context(), catalogOf(r, 1, 2), filepath.Join(t.TempDir(), "why?.duckdb"))
 	require.ErrorContains(t, err, "why?.duckdb: DuckDB cannot write files whose path contains a question mark: choose another file")
+}
+
+var opened = flag.String("open", "", "open a database until the standard input ends, and run no test")
+
+// TestMain opens a database in a process of its own, because DuckDB does not lock a file within a process.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if *opened != "" {
+		db, err := sql.Open("duckdb", *opened)
+		if err == nil {
+			err = db.PingContext(context.Background())
+		}
+		fmt.Fprintln(os.Stdout, err)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestExportNamesProcessThatHasFileOpen(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	output(t, r, uriOf(1), "data.parquet", "SELECT 1 AS x")
+	file := filepath.Join(t.TempDir(), "shop.duckdb")
+	_, err := query.Export(t.Context(), catalogOf(r, 1), file)
+	require.NoError(t, err)
+	reader := exec.CommandContext(t.Context(), os.Args[0], "-open", file) //nolint:gosec // this program
+	input, err := reader.StdinPipe()
+	require.NoError(t, err)
+	answer, err := reader.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, reader.Start())
+	line, err := bufio.NewReader(answer).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "<nil>\n", line)
+	_, err = query.Export(t.Context(), catalogOf(r, 1), file)
+	require.ErrorContains(t, err, "shop.duckdb is open in a process that may write to it: close it there, or open it read-only: ")
+	require.NoError(t, input.Close())
+	require.NoError(t, reader.Wait())
+	_, err = query.Export(t.Context(), catalogOf(r, 1), file)
+	require.NoError(t, err)
 }
 
 // All partitions of a batch have the same materialization. A command has written the region as a column of its files,

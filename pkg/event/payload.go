@@ -262,7 +262,7 @@ const (
 	TimerWake = "WAKE"
 )
 
-// TimerRequested requests a timer that the fold does not derive, or a new scheduling of a lost timer.
+// TimerRequested requests a timer that the fold does not derive, or requests that a lost timer be scheduled again.
 type TimerRequested struct {
 	TimerID    string          `json:"timer_id"`
 	TimerType  string          `json:"timer_type"`

@@ -381,7 +381,7 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	case "Binder", "Catalog", "Not implemented":
 	case kindPermission, "IO", "Invalid Input":
 		// A file may be missing if its name depends on the partition.
-		i := slices.IndexFunc(s.query.literals, func(l literal) bool { return strings.Contains(e.message, `"`+l.path+`"`) })
+		i := s.query.literalIn(e.message)
 		if i < 0 {
 			return
 		}

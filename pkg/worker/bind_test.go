@@ -138,6 +138,7 @@ func TestBindIsConfinedLikeARun(t *testing.T) {
 		sqlAsset("column", "SELECT c FROM 'data/x.csv'"),
 		sqlAsset("keys", "SELECT * FROM read_text('.servo/keys.json')"),
 		sqlAsset("outside", "SELECT * FROM read_csv('outside.csv')"),
+		sqlAsset("up", "SELECT * FROM '../outside.csv'"),
 		sqlAsset("missing", "SELECT *\nFROM read_csv(['data/x.csv', 'data/y.csv'])"),
 		daily(sqlAsset("day", "SELECT c FROM read_csv('data/' || getvariable('date') || '.csv')")), // the first day has no file
 		daily(sqlAsset("kind", "SELECT getvariable('date') + 'x'")),
@@ -145,13 +146,14 @@ func TestBindIsConfinedLikeARun(t *testing.T) {
 		sqlAsset("written", "SELECT * FROM read_csv('data/x.csv') WHERE error('executed')"),
 	)
 	texts := messages(bound)
-	require.Len(t, texts, 5, "%q", texts)
+	require.Len(t, texts, 6, "%q", texts)
 	for i, want := range []string{
 		`assets/a/column.sql:1:8: Referenced column "c" not found`,
 		`assets/a/keys.sql:1:25: Cannot access file ".servo/keys.json"`,
 		`assets/a/kind.sql:1:28: Could not choose`,
 		`assets/a/missing.sql:2:30: No files found that match the pattern "data/y.csv"`,
 		`assets/a/outside.sql:1:24: Cannot access file "outside.csv"`,
+		`assets/a/up.sql:1:15: Cannot access file "../outside.csv"`,
 	} {
 		require.Contains(t, texts[i], want)
 	}

@@ -159,7 +159,8 @@ func (r *resolver) path(location any, path string, whole bool) {
 		return
 	}
 	rest := r.query[int(at):]
-	prefix := strings.TrimSuffix(r.root, "/") + "/"
+	full := strings.TrimSuffix(r.root, "/") + "/" + path // as errors of DuckDB name it, with ".."
+	prefix := strings.TrimSuffix(full, path)
 	switch {
 	case strings.HasPrefix(rest, quote(path)):
 		prefix = strings.ReplaceAll(prefix, "'", "''")
@@ -169,11 +170,11 @@ func (r *resolver) path(location any, path string, whole bool) {
 		return // a table name, or a literal in another notation
 	}
 	r.edits = append(r.edits, edit{int(at) + 1, prefix})
-	r.add(filepath.Join(r.root, path), int(at), whole)
+	r.add(full, int(at), whole)
 }
 
 func (r *resolver) add(path string, at int, whole bool) {
-	r.paths = append(r.paths, path)
+	r.paths = append(r.paths, filepath.Clean(path))
 	if whole {
 		r.literals = append(r.literals, literal{path, at})
 	}

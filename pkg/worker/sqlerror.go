@@ -180,6 +180,14 @@ func (s *statement) origin(position int) int {
 	return min(at-shift, len(s.query.written))
 }
 
+// literalIn returns the index of the literal whose path an error message contains in quotes, or -1.
+func (q *resolvedQuery) literalIn(message string) int {
+	if q == nil {
+		return -1
+	}
+	return slices.IndexFunc(q.literals, func(l literal) bool { return strings.Contains(message, `"`+l.path+`"`) })
+}
+
 // explain adds the position in the user's file to an error about the statement.
 func (s *statement) explain(err error, source plan.Source) error {
 	e, ok := asQueryError(err, s.text)
@@ -189,6 +197,9 @@ func (s *statement) explain(err error, source plan.Source) error {
 	located := *e
 	located.position = -1
 	offset := s.origin(e.position)
+	if i := s.query.literalIn(e.message); offset < 0 && i >= 0 {
+		offset = s.query.literals[i].at
+	}
 	if offset < 0 {
 		if source.File != "" {
 			located.place = source.File + ": "

@@ -1,7 +1,10 @@
 package project
 
 import (
+	"errors"
+	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -422,5 +425,53 @@ func (f yamlFile) command(n *yaml.Node) []string {
 	if len(words) > maxList {
 		f.fail(n, "", "a command may have at most %d items", maxList)
 	}
+	if i := scriptOf(words); i >= 0 && len(words) == len(n.Content) {
+		if _, err := fs.Stat(f.files, path.Clean(words[i])); errors.Is(err, fs.ErrNotExist) {
+			f.fail(n.Content[i], f.nearFile(words[i]), "the file %s does not exist", quoteShort(words[i]))
+		}
+	}
 	return words
+}
+
+// nearFile suggests the file of the same folder whose name is most similar to a wrong name.
+func (f yamlFile) nearFile(name string) string {
+	entries, err := fs.ReadDir(f.files, path.Clean(path.Dir(name)))
+	if err != nil {
+		return ""
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return didYouMean(plan.Suggest(path.Base(name), names))
+}
+
+// interpreters are programs whose arguments name a script.
+var interpreters = regexp.MustCompile(`^(python[0-9.]*|(ba|da|z)?sh|node|Rscript|perl|ruby|julia)$`)
+
+// scriptOf returns the index of the item of a command that is certainly the path of a program or a script in the
+// project's folder, or -1.
+func scriptOf(command []string) int {
+	inProject := func(name string) bool { return fs.ValidPath(path.Clean(name)) && !strings.ContainsAny(name, "*?[") }
+	if len(command) == 0 {
+		return -1
+	}
+	if strings.Contains(command[0], "/") && inProject(command[0]) {
+		return 0
+	}
+	if !interpreters.MatchString(path.Base(command[0])) {
+		return -1
+	}
+	for i, word := range command[1:] {
+		switch {
+		case strings.HasPrefix(word, "-") && strings.ContainsAny(word, "cmeE"), word == "-":
+			return -1 // the program may be an argument or a module
+		case path.Ext(word) != "":
+			if inProject(word) {
+				return 1 + i
+			}
+			return -1
+		}
+	}
+	return -1
 }

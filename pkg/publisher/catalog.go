@@ -102,10 +102,11 @@ func (r *catalogRecord) announce(next map[string]*Recorded) *catalogRecord {
 	return to
 }
 
-// contentOf returns the hash of the outputs and the definition from which a catalog is written.
+// contentOf returns the hash of the outputs and the definition from which a catalog is written. The views contain
+// absolute paths, so the hash also depends on the places of the file and of the store.
 func (c *Catalog) contentOf(assets []Asset) string {
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%q", c.Definition)
+	fmt.Fprintf(sum, "%q%q%q", c.Definition, c.File, c.Store)
 	for i := range assets {
 		fmt.Fprintf(sum, "%q", assets[i].Name)
 		for _, out := range assets[i].Outputs {

@@ -69,3 +69,26 @@ func TestCatalogNamesWhatInterruptedUpdatesHaveReplaced(t *testing.T) {
 	require.ErrorIs(t, update("08", dies, false), dies)
 	require.Equal(t, []string{"07"}, named())
 }
+
+// The views contain absolute paths.
+func TestCatalogIsWrittenAgainAfterMove(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "one")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	a := asset("a/b", nil, publisher.Output{MaterializationID: "01", URI: "assets/01/"})
+	update := func(dir string) (changed bool) {
+		c := publisher.Catalog{File: filepath.Join(dir, "shop.duckdb"), Name: "shop.duckdb", Store: filepath.Join(dir, ".servo"), Definition: "release"}
+		c.Write = func(context.Context, []publisher.Asset, int64, event.Time) error {
+			return os.WriteFile(c.File, nil, 0o600)
+		}
+		changed, err := c.Update(t.Context(), []publisher.Asset{a}, 1, day)
+		require.NoError(t, err)
+		return changed
+	}
+	require.True(t, update(dir))
+	require.False(t, update(dir))
+	moved := filepath.Join(filepath.Dir(dir), "two")
+	require.NoError(t, os.Rename(dir, moved))
+	require.True(t, update(moved))
+	require.False(t, update(moved))
+}

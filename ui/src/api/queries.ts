@@ -66,7 +66,19 @@ const of = <T>(name: keyof typeof first) => ({
 });
 const live = of<ListRunsResponse>("live");
 const attention = of<ListAttentionResponse>("attention");
-const assets = of<ListAssetsResponse>("assets");
+// A page has at most 10,000 assets, so that most projects need one call.
+const assets = {
+  queryKey: ["assets"],
+  queryFn: async ({ signal }: { signal: AbortSignal }): Promise<ListAssetsResponse> => {
+    const all = await get<ListAssetsResponse>(first.assets, signal);
+    for (let token = all.next_page_token; token !== ""; ) {
+      const next = await get<ListAssetsResponse>(path(["assets"], { page_size: 10_000, page_token: token }), signal);
+      all.assets.push(...next.assets);
+      token = next.next_page_token;
+    }
+    return all;
+  },
+};
 
 // prime waits for the answers to the calls that early.ts has sent, so that the page shows them when it first appears.
 export const prime = () =>

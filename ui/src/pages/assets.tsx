@@ -16,6 +16,8 @@ import page from "./page.module.css";
 // The graph is loaded when a person asks for it.
 const AssetsGraph = lazy(() => import("./assetgraph").then((m) => ({ default: m.AssetsGraph })));
 
+const atOnce = 500; // the number of assets that are drawn, and that are added on demand: more would slow the page down
+
 export interface Health {
   tone: Tone;
   text: string;
@@ -69,14 +71,18 @@ export function Assets() {
     () => (data?.assets ?? []).filter((a) => matches(a, search.show, typed)),
     [data, search.show, typed],
   );
+  const [drawn, setDrawn] = useState(atOnce);
   const groups = useMemo(() => {
-    const by = new Map<string, Asset[]>();
-    for (const asset of shown) {
+    const by = new Map<string, { total: number; assets: Asset[] }>();
+    shown.forEach((asset, i) => {
       const namespace = asset.asset_key.split("/")[0] ?? "";
-      by.set(namespace, [...(by.get(namespace) ?? []), asset]);
-    }
-    return [...by];
-  }, [shown]);
+      const group = by.get(namespace) ?? { total: 0, assets: [] };
+      group.total++;
+      if (i < drawn) group.assets.push(asset);
+      by.set(namespace, group);
+    });
+    return [...by].filter(([, group]) => group.assets.length > 0);
+  }, [shown, drawn]);
   return (
     <>
       <div className={page.head}>
@@ -153,11 +159,11 @@ export function Assets() {
             <span className={css.right}>Made</span>
           </div>
         )}
-        {groups.map(([namespace, assets]) => (
+        {groups.map(([namespace, { total, assets }]) => (
           <details key={namespace} className={css.group} open>
             <summary>
               <Icon name="right" size={13} />
-              <bdi>{namespace}</bdi> <small>{plural(assets.length, "asset")}</small>
+              <bdi>{namespace}</bdi> <small>{plural(total, "asset")}</small>
             </summary>
             <ul>
               {assets.map((asset) => (
@@ -166,6 +172,13 @@ export function Assets() {
             </ul>
           </details>
         ))}
+        {shown.length > drawn && (
+          <p className={page.pad}>
+            <Button data-row onClick={() => setDrawn(drawn + atOnce)}>
+              Show more of {plural(shown.length - drawn, "other asset")}
+            </Button>
+          </p>
+        )}
       </Card>
       {starting && <RunDialog onClose={() => setStarting(false)} need="stale" />}
     </>

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/duckdb/duckdb-go/v2"
 )
@@ -70,6 +71,9 @@ func (db *DB) finish(ctx context.Context, prepared driver.Stmt, values []driver.
 		return errors.Join(fmt.Errorf("prepare returned a %T", prepared), prepared.Close())
 	}
 	_, err := statement.ExecContext(ctx, values)
+	if err != nil && strings.Contains(err.Error(), "Out of Memory Error") { // DuckDB's advice does not apply to a session
+		err = fmt.Errorf("the query and its result need too much memory: select fewer rows or columns: %w", err)
+	}
 	return errors.Join(err, statement.Close())
 }
 

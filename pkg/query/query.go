@@ -248,6 +248,9 @@ func (db *DB) start(ctx context.Context, sql string, args []any, limit int) (*Ro
 	if len(sql) > MaxSQLBytes {
 		return nil, fmt.Errorf("query: the SQL has %d bytes: at most %d are allowed", len(sql), MaxSQLBytes)
 	}
+	if strings.Contains(sql, "\x00") {
+		return nil, errors.New("query: the SQL contains a NUL character: remove it, because DuckDB would ignore the text after it")
+	}
 	if err := checkNesting(sql); err != nil {
 		return nil, fmt.Errorf("query: %w", err)
 	}

@@ -69,3 +69,10 @@ func TestQueryAtMostBoundsResults(t *testing.T) {
 	_, err = db.QueryAtMost(t.Context(), 100_000, "SELECT repeat('x', 1_000_000) FROM range(200)")
 	require.ErrorContains(t, err, "need too much memory: select fewer rows or columns")
 }
+
+func TestQueryRejectsNUL(t *testing.T) {
+	t.Parallel()
+	db := newRevision(t).open(t)
+	_, err := db.Query(t.Context(), "SELECT count(*) FROM range(5) t(i)\x00 WHERE i > 3")
+	require.ErrorContains(t, err, "the SQL contains a NUL character")
+}

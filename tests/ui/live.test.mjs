@@ -42,6 +42,15 @@ test("a page asks again for what the server could not answer", async () => {
   quiet();
 });
 
+test("what a strip says about the partition under the pointer follows changes", async () => {
+  await goTo(page, "assets/raw/orders");
+  await page.locator("canvas").hover({ position: { x: 5, y: 5 } });
+  await sees(page, "2025-01-01: fresh");
+  run(server.dir, ["partitions", "mark", "raw/orders", "-p", "date=2025-01-01", "--stale", "--reason", "late orders"], [0, 1, 2]);
+  await sees(page, "2025-01-01: stale");
+  quiet();
+});
+
 for (const [hours, of] of [[1, "ahead"], [-1, "behind"]]) {
   test(`a browser whose clock is ${of} shows the times of the server`, async () => {
     const one = await open(browser, run(server.dir, ["ui"]).trim());

@@ -119,3 +119,33 @@ test("the table counts attempts of tasks, and tasks of assets", async (t) => {
   assert.deepEqual((await cells("raw/prices")).slice(1, 4).toSpliced(1, 1), ["3 failed", "4"]);
   quiet();
 });
+
+test("the chart fills its frame when the window grows", async () => {
+  const size = page.viewportSize();
+  await page.setViewportSize({ width: 1280, height: 500 });
+  await goTo(page, `runs/${failed}`);
+  const heights = () =>
+    page.evaluate(() => {
+      const canvas = document.querySelector("[class*=scroll] canvas");
+      return [canvas.clientHeight, canvas.closest("[class*=scroll]").clientHeight];
+    });
+  const [before] = await heights();
+  await page.setViewportSize({ width: 1280, height: 1000 });
+  await page.waitForFunction((before) => document.querySelector("[class*=scroll] canvas").closest("[class*=scroll]").clientHeight > before, before);
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+  const [canvas, frame] = await heights();
+  assert.equal(canvas, frame);
+  await page.setViewportSize(size);
+  quiet();
+});
+
+test("only the first button of the mouse selects a task in the chart", async () => {
+  await goTo(page, `runs/${failed}`);
+  const chart = page.locator("[class*=scroll] canvas");
+  await chart.scrollIntoViewIfNeeded();
+  await chart.click({ button: "right", position: { x: 40, y: 40 } });
+  assert.doesNotMatch(page.url(), /task=/);
+  await chart.click({ position: { x: 40, y: 40 } });
+  await page.waitForURL("**task=**");
+  quiet();
+});

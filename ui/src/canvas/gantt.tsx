@@ -124,12 +124,19 @@ export function Gantt({ rows, bounds, now, open, noun, selected, onSelect }: Pro
   // biome-ignore lint/correctness/useExhaustiveDependencies: the virtualizer keeps the sizes that it has measured, until measure is called
   useLayoutEffect(() => virtual.measure(), [rowHeight]);
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the number of rows decides the height
+  // The frame is as high as its rows, within a share of the window's height.
   useLayoutEffect(() => {
-    const { clientHeight = 0, clientWidth = 0, offsetWidth = 0 } = scroller.current ?? {};
-    setHeight(clientHeight);
-    setGutter(offsetWidth - clientWidth);
-  }, [rows.length, plot.width]);
+    const frame = scroller.current;
+    if (!frame) return;
+    const measure = () => {
+      setHeight(frame.clientHeight);
+      setGutter(frame.offsetWidth - frame.clientWidth);
+    };
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(frame);
+    return () => observer.disconnect();
+  }, []);
 
   const width = plot.width;
   const x = (at: number) => ((at - view.from) / (view.to - view.from || 1)) * width;
@@ -244,13 +251,14 @@ export function Gantt({ rows, bounds, now, open, noun, selected, onSelect }: Pro
           style={{ height, marginBottom: -height }}
           aria-hidden="true"
           onPointerDown={(event) => {
+            if (event.button !== 0) return;
             drag.current = { x: event.clientX, view, moved: false };
             event.currentTarget.setPointerCapture(event.pointerId);
           }}
           onPointerMove={onMove}
           onPointerUp={(event) => {
             const { row } = at(event);
-            if (!drag.current?.moved && row) onSelect(row.key);
+            if (drag.current && !drag.current.moved && row) onSelect(row.key);
             drag.current = undefined;
           }}
           onPointerCancel={() => {
@@ -419,6 +427,7 @@ function Overview({
       className={css.overview}
       ref={box.ref}
       onPointerDown={(event) => {
+        if (event.button !== 0) return;
         from.current = time(event);
         event.currentTarget.setPointerCapture(event.pointerId);
       }}

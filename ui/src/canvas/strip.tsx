@@ -68,7 +68,7 @@ function Plot({
 }: {
   buckets: PartitionSummaryBucket[];
   selected: string | undefined;
-  onHover: (bucket: PartitionSummaryBucket | undefined) => void;
+  onHover: (from: string | undefined) => void;
   onSelect: (bucket: PartitionSummaryBucket) => void;
 }) {
   const colours = useColors();
@@ -97,11 +97,11 @@ function Plot({
       className={css.plot}
       ref={box.ref}
       aria-hidden="true"
-      onPointerMove={(event) => onHover(at(event))}
+      onPointerMove={(event) => onHover(at(event)?.from)}
       onPointerLeave={() => onHover(undefined)}
       onPointerUp={(event) => {
         const bucket = at(event);
-        if (bucket) onSelect(bucket);
+        if (bucket && event.button === 0) onSelect(bucket);
       }}
     >
       <canvas ref={canvas} />
@@ -120,13 +120,14 @@ export function StripView({
   selected: string | undefined;
   onSelect: (bucket: PartitionSummaryBucket) => void;
 }) {
-  const [hover, setHover] = useState<PartitionSummaryBucket>();
+  const [hovered, setHovered] = useState<string>();
+  const hover = summary.buckets.find((b) => b.from === hovered);
   const [first, last] = [summary.buckets[0], summary.buckets.at(-1)];
   if (!first || !last) return null;
   return (
     <div className={css.strip}>
       <h2 className={css.name}>{summary.dimension}</h2>
-      <Plot buckets={summary.buckets} selected={selected} onHover={setHover} onSelect={onSelect} />
+      <Plot buckets={summary.buckets} selected={selected} onHover={setHovered} onSelect={onSelect} />
       <p className={css.ends}>
         <bdi>{first.from}</bdi>
         <bdi>{hover ? bucketText(hover) : ""}</bdi>

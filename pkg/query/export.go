@@ -200,8 +200,9 @@ func execIn(ctx context.Context, file string, statements []string) (err error) {
 	return nil
 }
 
-// attachedCatalog is the name of a catalog in its session.
-const attachedCatalog = "servo_catalog"
+// attachedCatalog is the name of a catalog in its session. No namespace contains a space, and a schema with the name of
+// its database would be ambiguous.
+const attachedCatalog = `"servo catalog"`
 
 // openCatalog opens a session of a database. The driver would parse the name of the file as a URL, so that the name
 // could not contain % and ?.

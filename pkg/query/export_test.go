@@ -168,6 +168,22 @@ func TestExportNamesProcessThatHasFileOpen(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestExportAcceptsEveryNamespace(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	output(t, r, uriOf(1), "data.parquet", "SELECT 1 AS x")
+	c := catalogOf(r, 1)
+	for _, namespace := range []string{"catalog", "servo_catalog", "shop"} {
+		c.Assets[0].View = namespace + "/x"
+		file := filepath.Join(t.TempDir(), "shop.duckdb")
+		for range 2 {
+			_, err := query.Export(t.Context(), c, file)
+			require.NoError(t, err, namespace)
+		}
+		require.Equal(t, "1", stock(t, file, "SELECT x::VARCHAR FROM shop."+namespace+".x"))
+	}
+}
+
 // All partitions of a batch have the same materialization. A command has written the region as a column of its files,
 // and the date comes from the keys, so the links of all regions of a day have the same name. One link must not replace
 // another.

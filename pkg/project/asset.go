@@ -47,7 +47,7 @@ func keyOfPath(file string) string {
 }
 
 // reserved are the namespaces that DuckDB itself uses. In `servo query`, the tables of the state are in main.
-var reserved = []string{"information_schema", "main", "pg_catalog", "system", "temp"}
+var reserved = []string{"information_schema", "main", "memory", "pg_catalog", "system", "temp"}
 
 // setKey sets an asset's key, or reports an invalid one.
 func (l *loader) setKey(a *declared, at place, key, suggestion string) {

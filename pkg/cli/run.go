@@ -320,7 +320,8 @@ func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 	})
 }
 
-// resume resumes unfinished runs, the oldest first.
+// resume resumes unfinished runs, the oldest first. It also executes the runs of requests that wait to be planned, such
+// as triggered ticks.
 func (a *app) resume(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		return usagef("--resume starts nothing new: remove %s", strings.Join(args, " "))
@@ -337,11 +338,17 @@ func (a *app) resume(ctx context.Context, args []string) error {
 		if err != nil {
 			return engine.RunHandle{}, err
 		}
-		if len(left) == 0 {
+		for len(left) == 0 {
 			left = unfinished(snap.State)
-		}
-		if len(left) == 0 {
-			return engine.RunHandle{}, errNothingLeft
+			if len(left) > 0 {
+				break
+			}
+			if snap.State.PendingCount() == 0 {
+				return engine.RunHandle{}, errNothingLeft
+			}
+			if snap, err = s.Await(ctx, snap.Revision); err != nil { // until the runs of the requests are planned
+				return engine.RunHandle{}, err
+			}
 		}
 		next := left[0]
 		found, left = true, left[1:]

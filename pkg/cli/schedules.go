@@ -31,7 +31,7 @@ func (a *app) schedulesCommand() *cobra.Command {
 				}
 				all := api.ReadAll[engine.Schedule](found.GetSchedules())
 				if len(all) == 0 && a.table() && v.State.SchedulesPending() == nil {
-					a.note("the deployed release has no schedules: declare them in servo.yaml or in schedules/*.yaml")
+					a.note("the deployed release has no schedules: declare them in servo.yaml or in schedules/*.yaml, and deploy them with `servo dev` or `servo deploy`")
 				}
 				a.noteNoTicks(cmd.Context(), v)
 				return list(a, scheduleColumns(), all)
@@ -291,12 +291,21 @@ func (a *app) triggerScheduleCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				a.noteNotExecuted(s)
 				return list(a, tickOutcomeColumns(), ticks)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&overlap, "overlap", "", "the overlap policy of this tick: "+strings.Join(event.Overlaps(), ", "))
 	return cmd
+}
+
+// noteNotExecuted says who will execute the runs that a command has requested, if no other process owns the state
+// folder.
+func (a *app) noteNotExecuted(s *session) {
+	if s.stack != nil {
+		a.note("no process executes runs of schedules yet: start `servo dev`, or run `servo run --resume`")
+	}
 }
 
 func isOverlap(policy string) bool {
@@ -367,6 +376,9 @@ func (a *app) backfill(ctx context.Context, s *session, name, from, to string) e
 		text = fmt.Sprintf("; left out %s with a run", plural(made.LeftOut, "instant"))
 	}
 	a.note("%s of schedule %s, one after the other%s", plural(made.Ticks, "tick"), a.style.bold(name), text)
+	if made.Ticks > 0 {
+		a.noteNotExecuted(s)
+	}
 	if made.Later > 0 {
 		a.warn("left out %s, which are after the newest tick, %s: the schedule itself ticks for them",
 			plural(int(min(made.Later, math.MaxInt32)), "instant"), stamp(made.Newest))

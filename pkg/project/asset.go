@@ -297,7 +297,8 @@ func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 
 // assetFields are the fields of every asset.
 var assetFields = table[declared]{
-	other("asset", typed("key", shape{Description: "The key, namespace/name. Default: the file's folder and name. Required in a list."}),
+	other("asset", typed("key", shape{Description: "The key, namespace/name. Default: the file's folder and name. " +
+		"A file directly in " + AssetsDir + " has the namespace default, which SQL must quote: FROM \"default\".NAME. Required in a list."}),
 		func(f yamlFile, n *yaml.Node, a *declared) {
 			if s, ok := f.text(n, "asset"); ok {
 				f.setKey(a, f.place(n), s, keySuggestion(s))

@@ -220,6 +220,10 @@ var catchUpFields = table[schedule]{
 
 // schedules reads a mapping from names to schedules.
 func (f yamlFile) schedules(n *yaml.Node) {
+	if n.Kind == yaml.SequenceNode {
+		f.fail(n, "write NAME: {cron: …} for each schedule", "schedules must be a mapping, got a list")
+		return
+	}
 	known := fields{}
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		key := resolve(n.Content[i])

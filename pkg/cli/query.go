@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -64,6 +66,11 @@ func (a *app) query(ctx context.Context, p *project.Project, parts *embedded.Wor
 		a.note("as of revision %d, published at %s, the last one kept before %s", m.Revision, m.PublishedAt, asOf)
 	}
 	sql := strings.Join(args, "") // at most one argument; none: a shell
+	if len(args) == 0 {
+		if sql, err = a.statementsOnStdin(); err != nil {
+			return err
+		}
+	}
 	s, err := a.openQuery(ctx, p, parts, m, sql, query.Options{})
 	if err != nil {
 		return err
@@ -73,6 +80,28 @@ func (a *app) query(ctx context.Context, p *project.Project, parts *embedded.Wor
 		return a.answer(ctx, s.DB, sql)
 	}
 	return a.queryShell(ctx, s.DB, m)
+}
+
+// statementsOnStdin returns the statements in a file that is the standard input. The session then reads only the assets
+// that they name. It returns "" if the input is not a file, or if the file is too large. All input can still be read
+// from a.Stdin.
+func (a *app) statementsOnStdin() (string, error) {
+	file, ok := a.Stdin.(*os.File)
+	if !ok {
+		return "", nil
+	}
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return "", nil //nolint:nilerr // reading the input returns the error
+	}
+	data, err := io.ReadAll(io.LimitReader(file, query.MaxSQLBytes+1))
+	if err != nil {
+		return "", fmt.Errorf("read statements: %w", err)
+	}
+	a.Stdin = io.MultiReader(bytes.NewReader(data), file)
+	if len(data) > query.MaxSQLBytes {
+		return "", nil
+	}
+	return string(data), nil
 }
 
 // querySession is a session over one revision.

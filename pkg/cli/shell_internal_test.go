@@ -101,6 +101,33 @@ func TestShellIgnoresSemicolonsInLiteralsAndComments(t *testing.T) {
 	}, executed)
 }
 
+// A session reads only the assets that its statements name.
+func TestStatementsOfAFileAreKnownInAdvance(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "report.sql")
+	for text, want := range map[string]string{
+		"FROM a.b;\nFROM c.d;\n":                 "FROM a.b;\nFROM c.d;\n",
+		"":                                       "",
+		strings.Repeat("FROM a.b;\n", 1_000_000): "", // too long for one text
+	} {
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+		file, err := os.Open(name)
+		require.NoError(t, err)
+		a := &app{Env: Env{Stdin: file}}
+		got, err := a.statementsOnStdin()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		all, err := io.ReadAll(a.Stdin)
+		require.NoError(t, err)
+		require.Equal(t, text, string(all))
+		require.NoError(t, file.Close())
+	}
+	a := &app{Env: Env{Stdin: strings.NewReader("FROM a.b")}}
+	got, err := a.statementsOnStdin()
+	require.NoError(t, err)
+	require.Empty(t, got)
+}
+
 func TestShellRejectsAStatementBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	line := strings.Repeat("x", maxStatement/2) + "\n"

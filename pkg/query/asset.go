@@ -78,7 +78,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 		before := len(a.files)
 		a.add(markers, fmt.Sprint(row[1]), partition)
 		if total += len(a.files) - before; total > MaxFiles {
-			return fmt.Errorf("the outputs of the assets have more than %d files: query fewer assets at once", MaxFiles)
+			return tooManyFiles(source.SQL, "the outputs of the assets have")
 		}
 	}
 	if lists {
@@ -92,6 +92,16 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	}
 	db.noteProblems()
 	return nil
+}
+
+// tooManyFiles returns the error of a session that would have more than MaxFiles files. A session whose SQL is not known
+// has the files of all assets.
+func tooManyFiles(sql, outputs string) error {
+	action := "query fewer assets at once"
+	if sql == "" {
+		action = "pass the SQL as an argument, so that only the assets that it names are read"
+	}
+	return fmt.Errorf("%s more than %d files: %s", outputs, MaxFiles, action)
 }
 
 // noteProblems records why assets have no view. It must run after the files of all assets have been found.
@@ -165,7 +175,7 @@ func (db *DB) loadCandidates(ctx context.Context, source Source, total int) erro
 		before := len(a.files)
 		a.add(markers, fmt.Sprint(row[1]), "")
 		if total += len(a.files) - before; total > MaxFiles {
-			return fmt.Errorf("the outputs of the assets, including those in quarantine, have more than %d files: query fewer assets at once", MaxFiles)
+			return tooManyFiles(source.SQL, "the outputs of the assets, including those in quarantine, have")
 		}
 	}
 	return nil

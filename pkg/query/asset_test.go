@@ -2,6 +2,7 @@ package query_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -74,6 +75,41 @@ func TestQueryRejectsDamagedOutput(t *testing.T) {
 		require.ErrorContains(t, err, "asset raw/orders: file "+path+" is damaged: its CRC-32C is")
 		require.Equal(t, [][]any{{int32(7)}}, all(t, db, "SELECT id FROM raw.other"), "another asset is not affected")
 	}
+}
+
+func TestSessionLimitsFiles(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	const assets = query.MaxFiles/contract.MaxFiles + 1
+	for i := range assets {
+		uri := fmt.Sprintf("assets/raw/a%d/one/%s/x/", i, materialization)
+		m := contract.CommitMarker{MaterializationID: materialization, AttemptID: materialization, Nonce: "n", URI: uri}
+		for j := range contract.MaxFiles {
+			m.Files = append(m.Files, contract.CommitMarkerFile{Name: fmt.Sprintf("%d.parquet", j)})
+		}
+		data, err := json.Marshal(m)
+		require.NoError(t, err)
+		marker := filepath.Join(r.dir, filepath.FromSlash(contract.CommitMarkerKeyOf(uri)))
+		require.NoError(t, os.MkdirAll(filepath.Dir(marker), 0o700))
+		require.NoError(t, os.WriteFile(marker, data, 0o600))
+		add(t, r, partition(fmt.Sprintf("raw/a%d", i), "", uri, int64(i+1)))
+	}
+	open := func(sql string) error {
+		source := r.source
+		source.SQL = sql
+		db, err := query.Open(t.Context(), source, query.Options{})
+		if err == nil {
+			err = db.Close()
+		}
+		return err
+	}
+	require.NoError(t, open("FROM raw.a1"))
+	require.ErrorContains(t, open(""), "more than 200000 files: pass the SQL as an argument, so that only the assets that it names are read")
+	all := ""
+	for i := range assets {
+		all += fmt.Sprintf("FROM raw.a%d;", i)
+	}
+	require.ErrorContains(t, open(all), "more than 200000 files: query fewer assets at once")
 }
 
 // The views of assets are created when a statement names them, which may be in a transaction that is rolled back.

@@ -71,6 +71,7 @@ func (a *app) assetsCommand() *cobra.Command {
 	var f assetFlags
 	cmd := &cobra.Command{
 		Use:         "assets [SELECTION…]",
+		SuggestFor:  []string{"ls", "list"},
 		Annotations: writesRows,
 		Short:       "List the assets and their materializations",
 		Example:     "  servo assets clean/daily\n  servo assets '+report/climate' --exclude tag:raw",

@@ -23,6 +23,7 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:         "explain [RUN] TASK",
+		SuggestFor:  []string{"why", "describe"},
 		Annotations: writesDocument,
 		Short:       "Show why a partition is stale, or why a task is in its state",
 		Long: "Show why a partition of an asset is missing, fresh or stale. If the partition's newest task did not\n" +

@@ -37,6 +37,7 @@ func (a *app) queryCommand() *cobra.Command {
 	var asOf string
 	cmd := &cobra.Command{
 		Use:         "query [SQL]",
+		SuggestFor:  []string{"sql"},
 		Annotations: writesRows,
 		Short:       "Query the state and the assets in SQL (DuckDB); without SQL, open a shell",
 		Long: "Run SQL over one revision of the state. There is a view for each table of the state\n" +

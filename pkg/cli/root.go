@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -114,6 +115,9 @@ func meantCommand(cmd *cobra.Command, name string) string {
 	for _, c := range cmd.Commands() {
 		if !c.IsAvailableCommand() {
 			continue
+		}
+		if slices.Contains(c.SuggestFor, name) {
+			return "`" + c.CommandPath() + "`"
 		}
 		known = append(known, c.Name())
 		if sub, _, err := c.Find([]string{name}); err == nil && sub != c {

@@ -40,6 +40,7 @@ func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:         "run [SELECTION…]",
+		SuggestFor:  []string{"build", "materialize"},
 		Annotations: writesRows,
 		Short:       "Materialize assets: plan a run, execute it, and wait until it ends",
 		Long: "Materialize assets. If a servo process owns the state folder (`servo dev`, or another `servo run`),\n" +

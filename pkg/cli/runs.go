@@ -210,8 +210,9 @@ func (a *app) logsCommand() *cobra.Command {
 	var attempt int32
 	var follow bool
 	cmd := &cobra.Command{
-		Use:   "logs [RUN] TASK",
-		Short: "Show a task's log",
+		Use:        "logs [RUN] TASK",
+		SuggestFor: []string{"log"},
+		Short:      "Show a task's log",
 		Long: `Show the log of a task's last attempt.
 
 With --follow, stream the output of the task and of each retry until the task ends. If the task has not

@@ -18,6 +18,7 @@ import (
 func (a *app) validateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:         "validate",
+		SuggestFor:  []string{"lint", "compile", "parse"},
 		Annotations: writesRows,
 		Short:       "Check the project and report every problem",
 		Args:        takes(),

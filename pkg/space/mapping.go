@@ -137,7 +137,7 @@ func (m *Mapping) declared(d Map) error {
 		case reader < 0:
 			return m.misfit("name "+oneOf(m.Downstream), "the asset that reads it has no dimension %s", dm.Dimension)
 		case up < 0:
-			return m.misfit("set of to "+oneOf(m.Upstream), "%s of %s: no dimension of the upstream asset corresponds to it", dm.Op, dm.Dimension)
+			return m.misfit("write of: "+oneOf(m.Upstream), "%s of %s: no dimension of the upstream asset corresponds to it", dm.Op, dm.Dimension)
 		default:
 			if err := m.fits(dm, &m.Downstream.Dimensions[reader], &m.Upstream.Dimensions[up]); err != nil {
 				return err

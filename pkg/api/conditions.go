@@ -27,8 +27,8 @@ const (
 	ifMatch = "If-Match"
 )
 
-// idempotentPrefix is the prefix of the run keys that are derived from values of the header Idempotency-Key.
-const idempotentPrefix = "idem:"
+// IdempotentPrefix is the prefix of the run keys that are derived from values of the header Idempotency-Key.
+const IdempotentPrefix = "idem:"
 
 // maxIdempotencyKey is the greatest number of characters of the header.
 const maxIdempotencyKey = 128
@@ -44,7 +44,7 @@ func conditionsOf(method protoreflect.MethodDescriptor, user string, header http
 		case len(keys) > 1 || key == "" || len(key) > maxIdempotencyKey || strings.ContainsFunc(key, func(c rune) bool { return c <= ' ' || c > '~' }):
 			return c, refuse(invalidRequest, "send one header %s with 1 to %d printable characters and no spaces", idempotencyKey, maxIdempotencyKey)
 		}
-		c.Key = idempotentPrefix + user + ":" + string(method.Name()) + ":" + key
+		c.Key = IdempotentPrefix + user + ":" + string(method.Name()) + ":" + key
 		if c.Fingerprint, err = fingerprintOf(method, request); err != nil {
 			return c, err
 		}

@@ -451,8 +451,8 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 // In that case the fingerprint is a hash of the request and not of the plan, because the plan of a repeated request may
 // have other inputs, but the request must still attach to the same run.
 func runKey(ctx context.Context, r *servov1.TriggerRunRequest) (key, fingerprint string, err error) {
-	if strings.HasPrefix(r.GetRunKey(), idempotentPrefix) {
-		return "", "", invalid("run_key", "must not begin with %q, which is reserved for the header %s", idempotentPrefix, idempotencyKey)
+	if strings.HasPrefix(r.GetRunKey(), IdempotentPrefix) {
+		return "", "", invalid("run_key", "must not begin with %q, which is reserved for the header %s", IdempotentPrefix, idempotencyKey)
 	}
 	if r.GetRunKey() != "" {
 		return r.GetRunKey(), "", nil

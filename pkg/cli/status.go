@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/api"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -99,18 +100,24 @@ func (a *app) statusCommand() *cobra.Command {
 // maxStatus is the maximum number of items in each list of a status.
 const maxStatus = 10
 
+// triggerText describes what started a run. It omits a key that the server has derived from a header, because nobody
+// chose such a key.
+func triggerText(st *view.Status) string {
+	text := st.Trigger
+	if st.ParentRunID != "" {
+		text += " of " + st.ParentRunID
+	}
+	if st.RunKey != "" && !strings.HasPrefix(st.RunKey, api.IdempotentPrefix) {
+		text += ", run key " + st.RunKey
+	}
+	return text
+}
+
 func (a *app) statusText(st *runStatus, now event.Time) string {
 	out := &sheet{style: a.style, width: 12}
 	out.field("run", "%s", a.style.bold(st.RunID))
 	out.field("state", "%s, %s", a.style.state(string(st.State)), a.lasted(st, now))
-	trigger := st.Trigger
-	if st.ParentRunID != "" {
-		trigger += " of " + st.ParentRunID
-	}
-	if st.RunKey != "" {
-		trigger += ", run key " + st.RunKey
-	}
-	out.field("trigger", "%s", trigger)
+	out.field("trigger", "%s", triggerText(st.Status))
 	out.field("assets", "%s", words(st.Assets, st.AssetsTotal))
 	out.line("partitions", words(st.Partitions, st.PartitionsTotal))
 	out.field("tasks", "%s: %s", view.Grouped(int64(st.TasksTotal)), counts(st.run))

@@ -85,3 +85,32 @@ test("tabs share the settings", async () => {
   await other.close();
   quiet();
 });
+
+test("a run whose start got no answer is started once", async () => {
+  const runs = async () => (await api("/v1/runs?page_size=1000")).runs.length;
+  const before = await runs();
+  await goTo(page, "assets/raw/clicks");
+  await page.getByRole("button", { name: "Run", exact: true }).click();
+  const dialog = page.getByRole("dialog", { name: "Start a run" });
+  await dialog.getByLabel("Materialize").selectOption("");
+  await dialog.getByRole("textbox", { name: /^Partitions/ }).fill("hour=h0");
+  await page.route("**/v1/runs", async (route) => {
+    await route.fetch(); // the server starts the run, and its answer is lost
+    await route.abort();
+  }, { times: 1 });
+  await dialog.getByRole("button", { name: "Start the run" }).click();
+  await dialog.getByRole("alert").waitFor();
+  await dialog.getByRole("button", { name: "Start the run" }).click();
+  await page.waitForURL(/runs\/\w{26}/);
+  await page.waitForFunction(() => /^succeeded/.test(document.querySelector("main").innerText));
+  assert.equal(await runs(), before + 1);
+  // The same request in another dialog is another run.
+  await goTo(page, "assets/raw/clicks");
+  await page.getByRole("button", { name: "Run", exact: true }).click();
+  await dialog.getByLabel("Materialize").selectOption("");
+  await dialog.getByRole("textbox", { name: /^Partitions/ }).fill("hour=h0");
+  await dialog.getByRole("button", { name: "Start the run" }).click();
+  await page.waitForURL(/runs\/\w{26}/);
+  assert.equal(await runs(), before + 2);
+  page.problems.splice(0); // the browser logs the lost answer
+});

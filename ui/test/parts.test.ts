@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { path } from "../src/api/client";
+import { keyOf, path, settled } from "../src/api/client";
 import { concurrency, covers, ticks, union, within, zoom } from "../src/canvas/time";
 import { ansi } from "../src/parts/ansi";
 import { commandLine, joinWords, selectionOf, splitWords } from "../src/parts/command";
@@ -10,6 +10,19 @@ describe("path", () => {
     expect(path(["runs", "a/b", "tasks", "x[d=1]"], { state: "", after: undefined, limit: 5 })).toBe(
       "/v1/runs/a%2Fb/tasks/x%5Bd%3D1%5D?limit=5",
     );
+  });
+});
+
+describe("keyOf", () => {
+  it("keeps the key of a request until its outcome is known", () => {
+    const key = keyOf("run a", 0);
+    expect(key).toMatch(/^[0-9a-f]{32}$/);
+    expect(keyOf("run a", 1000)).toBe(key);
+    expect(keyOf("run b", 1000)).not.toBe(key);
+    expect(keyOf("run a", 3_600_000)).not.toBe(key);
+    const later = keyOf("run a", 3_600_001);
+    settled("run a");
+    expect(keyOf("run a", 3_600_002)).not.toBe(later);
   });
 });
 

@@ -51,13 +51,43 @@ export async function get<T>(url: string, signal?: AbortSignal): Promise<T> {
   return (await answer.json()) as T;
 }
 
+// The keys of requests whose outcome is not known, because the answer was lost. A repetition with the same key has the
+// effect of one request.
+const unknown = new Map<string, { key: string; since: number }>();
+const remembered = 10 * 60_000; // a later request is meant to have an effect of its own
+
+const newKey = () =>
+  Array.from(crypto.getRandomValues(new Uint8Array(16)), (n) => n.toString(16).padStart(2, "0")).join("");
+
+// keyOf returns the key of a request.
+export function keyOf(request: string, now: number): string {
+  const known = unknown.get(request);
+  if (known && now - known.since < remembered) return known.key;
+  const key = newKey();
+  unknown.set(request, { key, since: now });
+  return key;
+}
+
+// settled forgets the key of a request whose outcome is known.
+export const settled = (request: string) => unknown.delete(request);
+
+// post changes something. A request that is sent again after its answer was lost has no second effect.
 export async function post<T>(url: string, body: unknown): Promise<T> {
-  const answer = await call(url, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(body),
-  });
-  return (await answer.json()) as T;
+  const text = JSON.stringify(body);
+  const request = `${url} ${text}`;
+  try {
+    const answer = await call(url, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", "Idempotency-Key": keyOf(request, Date.now()) },
+      body: text,
+    });
+    const result = (await answer.json()) as T;
+    settled(request);
+    return result;
+  } catch (error) {
+    if (error instanceof Failure && error.status >= 400 && error.status < 500) settled(request);
+    throw error;
+  }
 }
 
 export const liveStates: RunState[] = ["PENDING", "RUNNING", "PAUSED", "CANCELLING"];

@@ -198,6 +198,8 @@ function useSelection() {
   return { select, close };
 }
 
+const ownKey = "idem:"; // the start of the keys of requests that a program, such as this page, has sent
+
 const lengthOf = (duration: string | undefined) => span(Number.parseFloat(duration ?? "0"));
 
 function Facts({ detail: { run, gantt }, now }: { detail: RunDetail; now: number }) {
@@ -229,7 +231,7 @@ function Facts({ detail: { run, gantt }, now }: { detail: RunDetail; now: number
           {run.partitions.join(", ")}
         </bdi>
       )}
-      {run.run_key && (
+      {run.run_key && !run.run_key.startsWith(ownKey) && (
         <span>
           key <code>{run.run_key}</code>
         </span>

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,6 +34,20 @@ func (s *shown) look() string {
 	s.out.Reset()
 	s.screen.show(s.State, event.At(s.Now))
 	return s.out.String()
+}
+
+func TestScreenCountsSuccessesOfLargeRuns(t *testing.T) {
+	defs := []event.TaskDef{foldtest.Task("bad")}
+	for i := range mostLines {
+		defs = append(defs, foldtest.Task(fmt.Sprintf("t%03d", i)))
+	}
+	s := show(t, false, defs...)
+	s.MustFold(s.Finished(s.run, "t000", 1, event.Succeeded))
+	s.MustFold(s.Finished(s.run, "bad", 1, event.Failed))
+	require.Contains(t, s.look(), "failed     bad")
+	require.NotContains(t, s.out.String(), "t000")
+	s.Pass(heartbeatEvery)
+	require.Contains(t, s.look(), "2 of 101 done, 1 failed")
 }
 
 func TestScreenWithoutTerminalPrintsTaskEnds(t *testing.T) {

@@ -24,16 +24,21 @@ type screen struct {
 	lastLine event.Time
 }
 
-// heartbeatEvery is the longest time without a line if there is no terminal.
-const heartbeatEvery = 10 * time.Second
+const (
+	// heartbeatEvery is the longest time without a line if there is no terminal.
+	heartbeatEvery = 10 * time.Second
+	// mostLines is the number of tasks up to which each success has a line if there is no terminal. In larger runs,
+	// such lines would hide the failures.
+	mostLines = 100
+)
 
 // show updates the screen for a new state.
 func (s *screen) show(st *state.State, now event.Time) {
 	var stay []string
 	run := st.Runs.Get(s.progress.RunID)
 	for _, h := range s.progress.Observe(st) {
-		if s.terminal && h.State == state.TaskSucceeded {
-			continue // on a terminal, the counters show successes
+		if h.State == state.TaskSucceeded && (s.terminal || run.TasksTotal > mostLines) {
+			continue // the counters show successes
 		}
 		stay = append(stay, s.stamped(run, h.At, s.progress.text(h)))
 	}

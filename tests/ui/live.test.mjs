@@ -114,3 +114,52 @@ test("a run whose start got no answer is started once", async () => {
   assert.equal(await runs(), before + 2);
   page.problems.splice(0); // the browser logs the lost answer
 });
+
+test("the page of an earlier build loads the page of the newer one", async () => {
+  // The server has another build: a file that this page names is gone, and the page names another script.
+  const newer = async (gone) => {
+    await page.route(gone, (route) => route.fulfill({ status: 404, body: "" }));
+    await page.route("**/w/default/default/**", async (route) => {
+      if (route.request().isNavigationRequest()) {
+        await page.unroute(gone); // the newer page names files that exist
+        return route.continue();
+      }
+      const response = await route.fetch();
+      return route.fulfill({ response, body: (await response.text()).replaceAll("/assets/index-", "/assets/index-newer-") });
+    });
+  };
+  for (const gone of ["**/assets/assetgraph-*.js", "**/assets/assetgraph-*.css", "**/assets/worker-*.js"]) {
+    await goTo(page, "assets");
+    await newer(gone);
+    await page.keyboard.press("v");
+    await page.locator("[id='node mart/sales']").waitFor();
+    await page.unroute("**/w/default/default/**");
+  }
+  page.problems.splice(0); // the browser logs the 404
+});
+
+test("a graph whose program is gone says so", async () => {
+  await page.route("**/assets/worker-*.js", (route) => route.fulfill({ status: 404, body: "" }));
+  await goTo(page, "assets?view=graph").catch(() => {});
+  await sees(page, "The graph could not be drawn");
+  await page.unroute("**/assets/worker-*.js");
+  await page.getByRole("button", { name: "Try again" }).click();
+  await page.locator("[id='node mart/sales']").waitFor();
+  page.problems.splice(0);
+});
+
+test("a statement that has not run outlives a reload", async () => {
+  await goTo(page, "sql?q=SELECT+1");
+  const editor = page.getByRole("textbox", { name: "SQL" });
+  await editor.getByText("SELECT 1").waitFor();
+  await editor.focus();
+  await page.keyboard.press("Control+End");
+  await page.keyboard.insertText(" + 41 AS answer");
+  await page.reload();
+  await editor.getByText("answer").waitFor();
+  assert.equal(await editor.innerText(), "SELECT 1 + 41 AS answer");
+  await goTo(page, "sql?q=SELECT+2");
+  await editor.getByText("SELECT 2").waitFor(); // another link
+  assert.equal(await editor.innerText(), "SELECT 2");
+  quiet();
+});

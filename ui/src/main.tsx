@@ -4,11 +4,13 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import "./early";
 import { prime, queries } from "./api/queries";
+import { renew } from "./app/renew";
 import { router } from "./app/router";
 import { start } from "./app/settings";
 import "./style/base.css";
 
 start();
+window.addEventListener("vite:preloadError", () => void renew());
 
 // The static content of index.html stays until the screen and its first answers are ready, so that both appear at once.
 // If the server is slow, the screen appears without the answers.

@@ -1,5 +1,6 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
 import { Empty, Problem, Skeleton } from "../parts/parts";
+import { lacksFile } from "./renew";
 import { Shell } from "./shell";
 
 // The parameters of a page are in its address, so that a reload, the back button and a shared link show the same page.
@@ -137,7 +138,10 @@ export const router = createRouter({
   defaultPendingMs: 150,
   defaultPendingMinMs: 0,
   defaultPendingComponent: () => <Skeleton />,
-  defaultErrorComponent: ({ error, reset }) => <Problem error={error} retry={reset} />,
+  // A component whose file could not be loaded stays broken until the page is loaded again.
+  defaultErrorComponent: ({ error, reset }) => (
+    <Problem error={error} retry={lacksFile(error) ? () => window.location.reload() : reset} />
+  ),
   defaultNotFoundComponent: NotFound,
   scrollRestoration: false,
 });

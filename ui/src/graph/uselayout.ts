@@ -1,4 +1,5 @@
 import { useEffect, useState } from "react";
+import { renew } from "../app/renew";
 import type { Arrow, Layout, Size } from "./layout";
 import address from "./worker?worker&url";
 
@@ -25,26 +26,41 @@ const policy = types ? types.createPolicy("servo-worker", rules) : rules;
 const known = new Map<string, Layout>();
 const most = 30;
 
-// useLayout returns the layout of a graph. While the worker computes a new layout, the page keeps the previous one.
-export function useLayout(hash: string, nodes: Size[], edges: Arrow[]): { hash: string; layout: Layout } | undefined {
-  const [shown, setShown] = useState<{ hash: string; layout: Layout }>();
+interface Drawn {
+  layout: Layout | undefined;
+  error: Error | undefined;
+  again: () => void;
+}
+
+// useLayout returns the layout of a graph. While the worker computes a new layout, the page keeps the previous one. If
+// the worker fails, useLayout returns an error, and the function again starts another worker.
+export function useLayout(hash: string, nodes: Size[], edges: Arrow[]): Drawn {
+  const [layout, setLayout] = useState<Layout>();
+  const [error, setError] = useState<Error>();
+  const [attempt, setAttempt] = useState(0);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the hash changes whenever nodes or edges do
   useEffect(() => {
     if (hash === "") return;
+    setError(undefined);
     const layout = known.get(hash);
     if (layout) {
-      setShown({ hash, layout });
+      setLayout(layout);
       return;
     }
     const worker = new Worker(policy.createScriptURL(address), { type: "module" });
     worker.onmessage = ({ data }: MessageEvent<Layout>) => {
       if (known.size >= most) known.delete(known.keys().next().value ?? "");
       known.set(hash, data);
-      setShown({ hash, layout: data });
+      setLayout(data);
       worker.terminate();
+    };
+    worker.onerror = ({ message }) => {
+      setError(new Error(`The graph could not be drawn${message ? `: ${message}` : "."}`));
+      worker.terminate();
+      void renew(); // the program of the worker may belong to an earlier build
     };
     worker.postMessage({ nodes, edges });
     return () => worker.terminate(); // a newer graph needs another layout
-  }, [hash]);
-  return shown;
+  }, [hash, attempt]);
+  return { layout, error, again: () => setAttempt(attempt + 1) };
 }

@@ -6,7 +6,7 @@ import type { AssetGraph, AssetGraphNode } from "../api/types";
 import { count, plural } from "../app/format";
 import { useCommands } from "../app/keys";
 import { Icon } from "../parts/icons";
-import { Button, Shape, Skeleton } from "../parts/parts";
+import { Button, Problem, Shape, Skeleton } from "../parts/parts";
 import type { Tone } from "../parts/status";
 import css from "./graph.module.css";
 import type { Layout } from "./layout";
@@ -73,14 +73,13 @@ export function GraphView({
   onFocus?: (id: string) => void;
 }) {
   const sizes = useMemo(() => graph.nodes.map(({ id }) => ({ id, width, height })), [graph.nodes]);
-  const shown = useLayout(graph.graph_hash, sizes, graph.edges);
+  const { layout, error, again } = useLayout(graph.graph_hash, sizes, graph.edges);
   const frame = useRef<HTMLDivElement>(null);
   const plane = useRef<HTMLDivElement>(null);
   const zooming = useRef<ZoomBehavior<HTMLDivElement, unknown>>(undefined);
   const [selected, setSelected] = useState<string>();
   const [hovered, setHovered] = useState<string>();
   const navigate = useNavigate();
-  const layout = shown?.layout;
 
   useLayoutEffect(() => {
     const element = frame.current;
@@ -189,11 +188,12 @@ export function GraphView({
     void navigate({ to: "/assets/$namespace/$name", params: { namespace, name } });
   };
   // The node under the pointer or with the focus, whose whole name is readable at any scale.
-  const told = byId.get(hovered ?? selected ?? "");
+  const told = byId.get(hovered ?? "") ?? byId.get(selected ?? "");
   const tabbable = selected !== undefined && at.has(selected) ? selected : (centre ?? ids[0]);
 
   return (
     <div className={css.outer}>
+      {error && <Problem error={error} retry={again} />}
       <div
         ref={frame}
         className={css.frame}
@@ -201,7 +201,7 @@ export function GraphView({
         onKeyDown={onKeyDown}
         onScroll={(event) => event.currentTarget.scrollTo(0, 0)}
       >
-        {!layout && <Skeleton />}
+        {!layout && !error && <Skeleton />}
         <div ref={plane} className={css.plane}>
           {layout && (
             <>

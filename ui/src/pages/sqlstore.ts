@@ -24,7 +24,27 @@ export interface Past {
 const most = 50;
 const longest = 10_000; // the greatest number of characters of a remembered statement
 
-let shown: Shown = { text: "", rows: 0, busy: false, started: 0 };
+// What is in the editor outlives a reload of the tab.
+const draftKey = "servo.sql.draft";
+const longestDraft = 200_000; // characters
+
+interface Draft {
+  text: string;
+  opened: string | undefined; // the entry of the browser's history whose statement was put into the editor
+}
+
+function readDraft(): Draft {
+  try {
+    const { text, opened } = JSON.parse(sessionStorage.getItem(draftKey) ?? "{}") as Partial<Draft>;
+    return { text: typeof text === "string" ? text : "", opened: typeof opened === "string" ? opened : undefined };
+  } catch {
+    return { text: "", opened: undefined };
+  }
+}
+
+const draft = readDraft();
+let opened = draft.opened;
+let shown: Shown = { text: draft.text, rows: 0, busy: false, started: 0 };
 let controller: AbortController | undefined;
 const listeners = new Set<() => void>();
 
@@ -40,9 +60,16 @@ const subscribe = (tell: () => void) => {
 
 export const useShown = () => useSyncExternalStore(subscribe, () => shown);
 
-export const edit = (text: string) => set({ text });
+export function edit(text: string) {
+  set({ text });
+  try {
+    if (text.length <= longestDraft) sessionStorage.setItem(draftKey, JSON.stringify({ text, opened }));
+    else sessionStorage.removeItem(draftKey);
+  } catch {
+    // The browser has no storage, or its storage is full.
+  }
+}
 
-let opened: string | undefined; // an entry of the browser's history
 const settling = 1000; // milliseconds
 
 // open puts the statement of an address into the editor. A person who comes back to the same entry of the browser's

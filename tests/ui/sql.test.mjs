@@ -77,7 +77,7 @@ test("the list of tables has one row for each table, with its columns in order",
   assert.equal(truncated, false);
   const tables = rows.filter(([schema]) => schema !== null);
   assert.equal(new Set(tables.map(([schema, name]) => `${schema} ${name}`)).size, tables.length);
-  await page.getByText("clean.orders").click();
+  await page.getByText("clean.orders", { exact: true }).click();
   const list = page.locator("details", { hasText: "clean.orders" }).last();
   assert.deepEqual(await list.getByRole("button").allInnerTexts(), ["Show 100 rows", "day", "id", "amount", "date"].slice(0, await list.getByRole("button").count()));
   assert.match(await list.innerText(), /id\s*BIGINT/);

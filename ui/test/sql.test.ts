@@ -60,6 +60,27 @@ test("the place of an error is found in a long and in a later line", () => {
   expect(headline(message)).toBe("Parser Error: x");
 });
 
+test("the place of an error is found behind characters of any width", () => {
+  // The messages of DuckDB have the caret below the place as a terminal shows it.
+  for (const [text, width] of [
+    ["日本語日本語", 12],
+    ["éééé", 4],
+    ["👨‍👩‍👧😀", 4],
+    ["한국어 カナ", 11],
+    ["e\u0301", 1],
+  ] as const) {
+    const sql = `SELECT '${text}' AS a, frobnicate FROM runs`;
+    const caret = " ".repeat("LINE 1: SELECT '' AS a, ".length + width);
+    const offset = sql.indexOf("frobnicate");
+    const place = { line: 1, column: offset + 1, offset, length: 10 };
+    expect(positionOf(`Binder Error: x\n\nLINE 1: ${sql}\n${caret}^`, sql)).toEqual(place);
+    const long = `SELECT ${"a, ".repeat(60)}'${text}' AS b, frobnicate FROM runs`;
+    const cut = `...a, '${text}' AS b, frobnicate FROM runs`;
+    const under = " ".repeat("LINE 1: ...a, '' AS b, ".length + width);
+    expect(positionOf(`x\nLINE 1: ${cut}\n${under}^`, long)?.offset).toBe(long.indexOf("frobnicate"));
+  }
+});
+
 test("an exported text cannot start a formula, and numbers keep their sign and digits", () => {
   const columns = [
     { name: "n", type: "DECIMAL(38,2)" },

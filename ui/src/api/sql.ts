@@ -117,6 +117,20 @@ export interface Position {
   length: number;
 }
 
+const wide =
+  /^[\p{Emoji_Presentation}\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Hangul}\u3000-\u303e\uff01-\uff60\uffe0-\uffe6]/u;
+
+// indexAt returns the index in a text that a terminal shows at a column. Some characters are two columns wide, and
+// others consist of several code points.
+function indexAt(text: string, column: number): number {
+  let at = 0;
+  for (const { segment, index } of new Intl.Segmenter().segment(text)) {
+    if (at >= column) return index;
+    at += wide.test(segment) ? 2 : 1;
+  }
+  return text.length + column - at;
+}
+
 // positionOf finds the place in a statement at which DuckDB's error message points. The last lines of the message
 // repeat a line of the statement, shortened by dots, and have a caret below the place.
 export function positionOf(message: string, sql: string): Position | undefined {
@@ -126,7 +140,7 @@ export function positionOf(message: string, sql: string): Position | undefined {
   const line = Number(number);
   const text = sql.split("\n")[line - 1];
   if (text === undefined) return undefined;
-  let at = blanks.length - `LINE ${number}: `.length;
+  let at = indexAt(excerpt, blanks.length - `LINE ${number}: `.length);
   const cutBefore = excerpt.startsWith("...") && !text.startsWith("...");
   if (cutBefore) {
     const inside = excerpt.slice(3).replace(/\.\.\.$/, "");

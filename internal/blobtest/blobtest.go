@@ -91,8 +91,8 @@ func readsBack(t *testing.T, s blob.Store) {
 	}
 }
 
-// requireSame compares two descriptions of one object. It accepts the CRC 0 from every method, and no time from Get
-// and Open.
+// requireSame compares two descriptions of one object. It accepts a CRC of 0 from every method, and a missing time from
+// Get and Open.
 func requireSame(t *testing.T, want, got blob.Object, by string) {
 	t.Helper()
 	if got.Updated.IsZero() && (strings.HasPrefix(by, "Get") || by == "Open") {

@@ -102,8 +102,8 @@ func (m *model) run(t require.TestingT, st step) {
 	}
 }
 
-// wrote checks the result of a write. If refused is true, err must match the error in the parameter with. Otherwise
-// the write must have succeeded, and wrote records it.
+// wrote checks the result of a write. If refused is true, err must match the parameter with. Otherwise err must be nil,
+// and wrote records the written object.
 func (m *model) wrote(t require.TestingT, st step, o blob.Object, err error, refused bool, with error) {
 	key := m.folder + st.key
 	if refused {

@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Keep says which superseded versions of a partition to keep. A superseded version is kept as long as it is among the
-// newest versions, and less time than For has passed since it was superseded. The field Versions is the number of
+// Keep says which superseded versions of a partition to keep. A superseded version is kept while two conditions hold:
+// it is among the newest versions, and it was superseded less than the duration For ago. Versions is the number of
 // newest versions, including the visible one.
 type Keep struct {
 	Versions int           // 0: 3
@@ -219,10 +219,11 @@ func (r *Rows) judge(keep Keep, now event.Time, v *versions, m *Materialization)
 type versions struct {
 	list  []Success      // newest first
 	place map[string]int // the index of each materialization in list
-	// settled is the number of versions before and including the newest one that is settled. If none is settled, it is
-	// greater than any index in list.
+	// settled is the index in list after the newest settled version. If no version is settled, it is greater than every
+	// index.
 	settled int
-	// since[n] is the earliest of the times of the visible version and of the first n versions in list.
+	// since[n] is when the version at index n was superseded: the earliest time of the visible version and of the first n
+	// versions in list.
 	since []event.Time
 }
 

@@ -443,9 +443,9 @@ func TestRunWithoutStateDeletesNothing(t *testing.T) {
 	require.Empty(t, f.collect(gc.Options{}).Counts)
 }
 
-// By the worker's clock, the version was superseded long ago. It must be kept until the ledger is folded up to an
-// hour after the publish of the revision that supersedes it. Until then, a run that reads the version may have been
-// planned, but not folded yet.
+// By the worker's clock, the version was superseded long ago. It must be kept for an hour after the revision that
+// supersedes it was published, and then until the ledger is folded up to the end of this hour. Until then, a run that
+// reads the version may have been planned, but not folded yet.
 func TestRunWaitsUntilPlansAreFolded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -212,8 +212,8 @@ func (k *known) see(ctx context.Context, p *pass, cells []*cell) error {
 	return nil
 }
 
-// load reads the successes of the partitions that may have garbage, and the outputs of these partitions that pinned
-// revisions show. A partition may have garbage if it stores more than its visible output, or if its visible output is
+// load reads the successes of the partitions that may have garbage, and which outputs pinned revisions show for these
+// partitions. A partition may have garbage if it stores more than its visible output, or if its visible output is
 // hidden.
 func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 	if err := k.see(ctx, p, cells); err != nil {
@@ -270,7 +270,7 @@ func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 	return k.loadApproved(ctx, p, wanted)
 }
 
-// keepPinned protects the outputs of partitions that pinned revisions show.
+// keepPinned protects the outputs that pinned revisions show for the wanted partitions.
 func (k *known) keepPinned(ctx context.Context, p *pass, wanted map[string]bool) error {
 	assets := map[string]bool{}
 	for prefix := range wanted {

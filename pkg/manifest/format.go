@@ -131,8 +131,8 @@ type L0Limits struct {
 	MaxBytes int64 `json:"max_bytes"` // deltas whose total size in bytes is below this limit cause no rewrite of the base
 }
 
-// Delta holds the changes of one fold, or of several merged ones: a file per table or,
-// if the rows are few, the rows themselves.
+// Delta holds the changes of one fold, or the merged changes of several folds: a file per table or, if the rows are
+// few, the rows themselves.
 type Delta struct {
 	ID       string `json:"id"`       // a ULID
 	Revision int64  `json:"revision"` // the last revision whose changes it holds

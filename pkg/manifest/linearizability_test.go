@@ -29,7 +29,7 @@ const (
 	unknown      = "unknown"
 )
 
-// request is the input of a Load, or of a Publish of ref after parent.
+// request is the input of a Load, or of a Publish. A Publish creates revision ref, whose parent is the field parent.
 type request struct {
 	publish     bool
 	parent, ref manifest.Ref

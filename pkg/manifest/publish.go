@@ -118,7 +118,7 @@ func (s *Store) commit(ctx context.Context, m *Manifest) error {
 		b, _, err := s.Boundary(ctx)
 		if err == nil {
 			if b.Covers(m.Revision) {
-				s.distrust() // a newer revision exists than the newest one that this process knew
+				s.distrust() // the newest revision that this process knew is outdated
 				return fmt.Errorf("%w: deleted through %d", ErrNotCommitted, b.DeletedThrough)
 			}
 			return nil

@@ -54,7 +54,7 @@ var alertFields = table[alertRule]{
 	other("on", shape{
 		Type: "array", Items: &shape{Enum: event.AlertCauses()}, MinItems: 1, Examples: []any{[]any{event.CauseTaskFailed, event.CauseRecovered}},
 		Description: "The causes. If several of quarantined, check_failed and task_failed apply to a failure, the rule reports the failure once, under the first of them in this list. " +
-			"recovered is sent only after a failure was reported.",
+			"`recovered` is sent only after a failure was reported.",
 	}, func(f yamlFile, n *yaml.Node, r *alertRule) {
 		f.each(n, "on", func(item *yaml.Node) { f.alertCause(item, r) })
 		f.notEmptyList(n, "on", "write [task_failed]")
@@ -75,7 +75,7 @@ var alertFields = table[alertRule]{
 	}),
 	other("select", shape{
 		Type: "string", MinLength: 1, Examples: []any{"tag:gold"},
-		Description: "The assets that the rule is about, as in `servo run`. In a rule with `select`, `on` can contain only causes about assets, and recovered. Default: all.",
+		Description: "The assets that the rule is about, as in `servo run`. In a rule with `select`, `on` can contain only causes about assets, and `recovered`. Default: all.",
 	}, func(f yamlFile, n *yaml.Node, r *alertRule) { r.selectAt, r.Select = n, f.nonEmpty(n, "select") }),
 	other("group", typed("duration", shape{
 		Description: "How long alerts about one subject are counted before the next message: 1m to 168h. The first alert is sent immediately.",

@@ -57,7 +57,7 @@ var checkFields = table[check]{
 	}, func(f yamlFile, n *yaml.Node, c *check) { c.Command = f.command(n) }),
 	other("name", shape{
 		Type: "string", Pattern: quality.NamePattern, PatternHelp: "1 to 100 of a-z, 0-9 and _.", Not: &shape{Enum: contractNames},
-		Description: "The name, unique in the asset. Default: the kind and the columns. columns and columns_not_null are reserved.",
+		Description: "The name, unique in the asset. Default: the kind and the columns. The names `columns` and `columns_not_null` are reserved.",
 	}, yamlFile.checkName),
 	choice("severity", shape{
 		Description: "The effect of a failure: critical blocks the output, error marks it as degraded, warning and info are recorded.",

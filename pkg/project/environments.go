@@ -141,8 +141,9 @@ func (f yamlFile) readEnvironment(name string, own, merged *yaml.Node, others ma
 	f.project.Environments = append(f.project.Environments, l.project.Environment)
 }
 
-// checkVars reports variables of an environment that the base does not declare, or declares with another type. No query
-// could read the former in the base, and a query that reads the latter computes with another type.
+// checkVars reports variables of an environment that the base does not declare, or declares with another type. In the
+// base, a query that reads an undeclared variable would fail, and a query that reads a variable of another type would
+// compute with that type.
 func (f yamlFile) checkVars(environment string, own *yaml.Node, base map[string]plan.Var) {
 	at := fieldIndex(own.Content, "vars")
 	if at < 0 {

@@ -46,7 +46,8 @@ type BatchTable struct {
 	Finer  bool
 	// Type is the type of the column.
 	Type string
-	// Why says why no column contains the partition of a row; "": one does. Advice is a suggestion for the user.
+	// Why is the reason why no column contains the partition of a row. Empty: a column contains it. Advice is a
+	// suggestion for the user.
 	Why, Advice string
 }
 

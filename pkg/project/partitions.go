@@ -314,7 +314,7 @@ var depFields = table[dep]{
 	}, func(f yamlFile, n *yaml.Node, d *dep) { f.boolean(n, "require_quality", &d.requireQuality) }),
 }
 
-// requiresField returns the field requires, which determines whether partitions may be missing.
+// requiresField returns the field `requires`, which determines whether partitions may be missing.
 func requiresField[T any](at func(*T) *string) field[T] {
 	return choice("requires", shape{
 		Description: "complete: a run is rejected if an expected partition of an upstream asset is missing. available: the run reads the partitions that exist, and warns.",

@@ -33,9 +33,9 @@ var deadlineField = other("deadline", deadlineFields.shape(shape{
 		return
 	}
 	if d := a.promises.Deadline; n.Kind == yaml.MappingNode && hasField(n, "by") == hasField(n, "after_end") {
-		f.fail(n, `write {by: "09:00"}, or {after_end: 3h}`, "deadline needs exactly one of the fields by and after_end")
+		f.fail(n, `write {by: "09:00"}, or {after_end: 3h}`, "deadline needs exactly one of `by` and `after_end`")
 	} else if n.Kind == yaml.MappingNode && d.By == "" && (hasField(n, "timezone") || hasField(n, "days_after")) && !hasField(n, "by") {
-		f.fail(n, "remove them", "timezone and days_after have an effect only together with the field by")
+		f.fail(n, "remove them", "`timezone` and `days_after` have an effect only together with `by`")
 	}
 })
 
@@ -98,7 +98,7 @@ var scheduleSLAFields = table[schedule]{
 		func(f yamlFile, n *yaml.Node, s *schedule) { f.promise(n, "run", &s.SLASec) }),
 }
 
-// sound reads a mapping, and returns whether this caused no problem.
+// sound reads a mapping, and reports whether the mapping has no problem.
 func (f yamlFile) sound(n *yaml.Node, what string, known fields) bool {
 	before := len(f.problems)
 	f.mapping(n, what, known)

@@ -18,8 +18,8 @@ import (
 type namedDimension struct {
 	name string
 	at   *yaml.Node
-	// clause selects values of the dimension, and the field values is the node at which problems with them are reported.
-	// If status is set, the selection also has a status.
+	// clause selects values of the dimension. Problems with these values are reported at the node in the field values. If
+	// the field status is set, the selection also has a status.
 	clause space.Clause
 	values *yaml.Node
 	status bool

@@ -106,7 +106,7 @@ var scheduleFields = table[schedule]{
 		}),
 	choice("overlap", shape{
 		Description: "The policy for a tick while a run of the schedule is live. skip: the tick starts no run. buffer_one: the tick waits, unless another tick waits already. buffer_all: the tick waits. " +
-			"cancel_other: the tick cancels the live run, and starts its own when that has ended. terminate_other: the tick ends the live run and starts its own immediately. allow_all: the tick starts its run immediately.",
+			"cancel_other: the tick cancels the live run, and starts its own run when the live run has ended. terminate_other: the tick ends the live run and starts its own immediately. allow_all: the tick starts its run immediately.",
 		Default: event.OverlapSkip,
 	}, event.Overlaps(), func(s *schedule) *string { return &s.Overlap }),
 	noted("jitter", typed("duration", shape{

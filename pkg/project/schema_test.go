@@ -244,7 +244,7 @@ var beyond = regexp.MustCompile(`also the name of a database|which the base does
 	`must be (a day or a local time|a day|an hour|a week|a month|a year), got|is not (a|an) (day|hour|week|month|year|period)|is not the first day of a week|not a divisor of one hour|invalid partition value|reserved prefix|` +
 	`must be between 1m0s and 1h0m0s|unknown kind (of partitions|.* of dimension)|has no kind|which has no rows|leading zeros|can never run|` +
 	`could be published|are published as|chooses no asset|names no (asset|place)|is about a folder|describes files in a folder|of publish overlap|this folder has other files|which is read by Servo|queries read the files of this folder|select: |invalid path|invalid name|` +
-	`sla is empty|deadline needs exactly one|effect only together with the field by|needs a time dimension|no period that ends|no channel has the name|two alert rules|is listed twice|is both|is not a URL|is not encrypted|link-local|has a password|has a fragment|belong together|without encryption|` +
+	`sla is empty|deadline needs exactly one|effect only together with|needs a time dimension|no period that ends|no channel has the name|two alert rules|is listed twice|is both|is not a URL|is not encrypted|link-local|has a password|has a fragment|belong together|without encryption|` +
 	`is not a host|is not a mail address|is not in the folder|is read by Servo|secret reference|select chooses assets|no asset (matches|has)|channel .* has no kind|` +
 	`cron: |has almost no effect|has no effect|never ticks|matches no asset|no selected asset|partitions: asset|is not after the start|is not a date or a time|partitions: invalid selection|years 1970 to 2199`)
 

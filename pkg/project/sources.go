@@ -154,7 +154,7 @@ var externalSecretFields = table[plan.ExternalSecret]{
 		slices.Sorted(maps.Keys(plan.SecretTypes)), func(s *plan.ExternalSecret) *string { return &s.Type }),
 	other("scope", shape{
 		Type: "string", Pattern: plan.PrefixPattern, Examples: []any{"s3://landing/"},
-		Description: "The beginning of the URLs for which the secret is used. Default: all of its type. A secret of type http needs a scope.",
+		Description: "The beginning of the URLs for which the secret is used. Default: all URLs of its type. A secret of type http needs a scope.",
 	}, func(f yamlFile, n *yaml.Node, s *plan.ExternalSecret) {
 		if scope, ok := f.text(n, "scope"); ok {
 			if s.Scope = scope; !plan.ValidPrefix(scope) {
@@ -290,8 +290,8 @@ func (f yamlFile) externalSecrets(n *yaml.Node, e *plan.External) {
 	slices.SortFunc(e.Secrets, func(a, b plan.ExternalSecret) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// checkScopes reports secrets whose scope covers no prefix, and HTTP secrets without a scope, which every server
-// below a prefix would get.
+// checkScopes reports secrets whose scope covers no prefix, and HTTP secrets without a scope, because every server
+// below a prefix would get such a secret.
 func (f yamlFile) checkScopes(n *yaml.Node, e *plan.External) {
 	for i := range e.Secrets {
 		s := &e.Secrets[i]

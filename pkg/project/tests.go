@@ -357,7 +357,7 @@ func (d *testDeclaration) readVars(f yamlFile) {
 		known[name] = func(n *yaml.Node) {
 			v, ok := f.variable(name, n)
 			if ok && v.Type != declared.Type {
-				f.fail(n, "", "variable %s must have the type of its value in %s, %s, got %s", name, ConfigFile, declared.Type, kindOf(n))
+				f.fail(n, "", "variable %s must have the type %s, as in %s, got %s", name, declared.Type, ConfigFile, kindOf(n))
 			}
 			if d.Vars != nil {
 				d.Vars[name] = v

@@ -112,7 +112,7 @@ func TestLoadTestsReportsProblems(t *testing.T) {
 		"tests: [{name: n, asset: a/daily, partition: {date: 2024-12-31}, expect: {rows: []}}]":                  `1:53: a/daily has no partition 2024-12-31: it has from 2025-01-01 on`,
 		"tests: [{vars: {dais: 1}, " + good + "}]":                                                               `1:17: unknown field "dais" in vars: did you mean days?`,
 		"tests: [{vars: {currency: USD}, " + good + "}]":                                                         `1:17: the query of a/query does not read the variable currency: remove it`,
-		"tests: [{name: n, asset: a/daily, partition: {date: 2025-01-01}, vars: {days: x}, expect: {rows: []}}]": `1:79: variable days must have the type of its value in servo.yaml, integer, got the string "x"`,
+		"tests: [{name: n, asset: a/daily, partition: {date: 2025-01-01}, vars: {days: x}, expect: {rows: []}}]": `1:79: variable days must have the type integer, as in servo.yaml, got the string "x"`,
 		"tests: [{given: {a.x: []}, " + good + "}]":                                                              `1:18: unknown asset "a.x": list the assets with servo assets`,
 		"tests: [{given: {a.daily: [], a/daily: []}, " + good + "}]":                                             `1:31: a/daily is given twice: remove one of them`,
 		"tests: [{given: {a.daily: x}, " + good + "}]":                                                           `1:27: the rows of a/daily must be a list or a mapping, got the string "x": write a list of rows, {csv: FILE} or {sql: QUERY}`,

@@ -123,8 +123,8 @@ func (r *Reader) KeyReads(key string) ([]KeyRead, error) {
 // [All].
 const MaxImage = 100_000
 
-// Same reports whether every partition reads at most the upstream partition with its own key. It reads nothing if the
-// upstream asset does not declare that partition.
+// Same reports whether every partition reads at most the upstream partition with its own key. A partition reads nothing
+// if the upstream asset does not declare its key.
 func (r *Reader) Same() bool { return r.same && !r.every }
 
 // Image returns the upstream partitions that the partition with a key reads.
@@ -234,8 +234,9 @@ func (r *Reader) coarsened(up, down *axis, key string) ([]string, error) {
 	}), nil
 }
 
-// Reads reports whether the partition down of the reader reads the upstream partition up. Image and Preimage must
-// agree with it. For [Latest], Reads reports whether down would read up if up were the newest partition.
+// Reads reports whether a partition of the reader, with the key down, reads an upstream partition, with the key up.
+// Image and Preimage must agree with it. For [Latest], Reads reports whether down would read up if up were the newest
+// partition.
 func (r *Reader) Reads(down, up string) (bool, error) {
 	ups, err := r.Upstream.Parse(up)
 	if err != nil || !r.members.HasValues(ups) {

@@ -159,10 +159,11 @@ func (m *Mapping) dimensions() []Dimension {
 	return m.Downstream.Dimensions
 }
 
-// upstreamOf returns the index of the upstream dimension that a declared operation maps, or -1. If the operation does
-// not name an upstream dimension, it maps the one that has the same name as the reader's dimension. If there is none,
-// an operation on a time dimension maps the upstream time dimension. An operation on another dimension then maps the
-// only upstream dimension that is no time dimension and whose name no dimension of the reader has.
+// upstreamOf returns the index of the upstream dimension that a declared operation maps, or -1. An operation maps the
+// upstream dimension that it names. Otherwise, it maps the upstream dimension that has the name of the reader's
+// dimension. If no upstream dimension has this name, the kind of the reader's dimension decides: a time dimension is
+// mapped to the upstream time dimension, and another dimension to the only other upstream dimension whose name the
+// reader does not use.
 func (m *Mapping) upstreamOf(dm DimensionMap, reader int) int {
 	index := func(name string) int {
 		return slices.IndexFunc(m.Upstream.Dimensions, func(d Dimension) bool { return d.Name == name })
@@ -192,7 +193,8 @@ func (m *Mapping) upstreamOf(dm DimensionMap, reader int) int {
 	return only
 }
 
-// fits returns an error if an operation cannot map the reader's dimension down to the upstream dimension up.
+// fits returns an error if an operation cannot map a dimension of the reader (the parameter down) to an upstream
+// dimension (the parameter up).
 func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 	switch dm.Op {
 	case Identity:

@@ -489,9 +489,9 @@ func (c Calendar) dayOf(a *axis, word string) (span, error) {
 	return span{first, min(last, a.current(c.Now))}, nil
 }
 
-// Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Keys become
-// a range if they are consecutive in the parameter all, too. The parameters all and keys must be sorted in ascending
-// order.
+// Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Neighbours in the
+// parameter keys become a range if they are also neighbours in the parameter all. Both parameters must be sorted in
+// ascending order.
 func Ranges(all, keys []string) string {
 	var texts []string
 	at := 0

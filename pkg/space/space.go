@@ -263,7 +263,8 @@ func (c Calendar) Expected(s *Space, limit int) ([]string, error) {
 }
 
 // ExpectedAfter returns a page of the keys that [Calendar.Expected] returns, in ascending order: at most limit keys,
-// all of them greater than the key after. It does not list all expected keys, because there may be millions.
+// all of them greater than the key in the parameter after. It does not list all expected keys, because there may be
+// millions.
 func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, error) {
 	if s == nil {
 		return slices.DeleteFunc([]string{""}, func(key string) bool { return key <= after }), nil
@@ -378,8 +379,8 @@ func (c Calendar) count(d *Dimension) (int, error) {
 }
 
 // Describe formats partition keys as a text with ranges of periods: "2025-01-01..2025-01-05", or with several
-// dimensions "date=2025-01-01..2025-01-05;region=eu". Keys become a range if they are consecutive in the
-// parameter all, too. The parameters all and keys must be in the order of time.
+// dimensions "date=2025-01-01..2025-01-05;region=eu". Neighbours in the parameter keys become a range if they are also
+// neighbours in the parameter all. Both parameters must be in the order of time.
 func (s *Space) Describe(all, keys []string) string {
 	if s == nil {
 		return some(keys)

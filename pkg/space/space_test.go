@@ -356,7 +356,8 @@ func keysOf(t *rapid.T, s *space.Space) []string {
 
 var zonedKeys = space.Calendar{Now: zoned.Now, Zone: calendar.Zone, Keys: at.Keys}
 
-// A partition must read an upstream partition if and only if it is in the preimage of that partition.
+// The preimage of an upstream partition must contain exactly the partitions of the reader whose image contains the
+// upstream partition.
 func TestImageAndPreimageAreAdjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		zone := rapid.SampledFrom([]string{"", "Europe/Paris", "America/New_York"}).Draw(t, "zone")

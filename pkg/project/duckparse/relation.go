@@ -12,7 +12,8 @@ import (
 type columns struct {
 	// named are the columns whose names are known, in lower case.
 	named map[string]value
-	// rest are stored tables. Their columns are also columns of this table, unchanged, except those that named contains.
+	// rest are stored tables. Their columns are also columns of this table, unchanged, except those whose names are in
+	// the field named.
 	rest []project.Ref
 	// open is true if the table may have further columns, whose names and origins are unknown.
 	open bool
@@ -151,7 +152,7 @@ type day struct {
 	value      value
 }
 
-// find returns the value of the column to which names refers.
+// find returns the value of the column to which a reference with these names refers.
 func (f *from) find(names []string) value {
 	if v, ok := f.day(names); ok {
 		return v

@@ -113,7 +113,7 @@ func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[str
 		result := s.rows(node, nil, nil)
 		advice := "compute it from the partition column of an input only"
 		if s.hidden(node) {
-			advice = "another column may have this name, too, and the first one counts: write it before * and before functions that return several columns"
+			advice = "another column may also have this name, and the first column with the name counts: write the partition column before * and before functions that return several columns"
 		} else if s.local {
 			advice = "queries compute in UTC: compute it with (instant::TIMESTAMPTZ AT TIME ZONE '" + dimension.Zone + "')::DATE"
 		}

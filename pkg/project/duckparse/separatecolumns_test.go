@@ -72,7 +72,7 @@ func TestColumnsWithOtherValuesThanThePartition(t *testing.T) {
 // TestBatchesWhoseFirstColumnCounts: if a result has two columns called date, the first one counts as the partition
 // of a row. It may come from a * or from a struct.
 func TestBatchesWhoseFirstColumnCounts(t *testing.T) {
-	const first = "another column may have this name, too, and the first one counts"
+	const first = "another column may also have this name, and the first column with the name counts"
 	for query, want := range map[string]string{
 		"SELECT *, day AS date FROM 'x.csv' WHERE day IN " + keys:                               first,
 		"SELECT x.*, m.* FROM 'x.csv' x JOIN raw.made m USING (id)":                             "the column date of the result may differ",
@@ -95,7 +95,7 @@ func TestBatchesWhoseFirstColumnCounts(t *testing.T) {
 }
 
 // TestConvertedColumnsAreNotThePartition: a converted partition, such as the date of an hour or a part of a name, can
-// be the same for several partitions, so it does not name one.
+// be the same for several partitions, so it does not identify a partition.
 func TestConvertedColumnsAreNotThePartition(t *testing.T) {
 	dimension := map[string]string{"hour": "hourly: {start: 2025-01-01, timezone: Europe/Paris}", "region": "region: {static: [europe-west-1, europe-west-2]}"}
 	files := func(column, upstream, reader string) map[string]string {

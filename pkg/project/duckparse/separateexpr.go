@@ -92,10 +92,10 @@ func (s *separation) semijoin(f *frame, v any) (any, bool) {
 // afterStart is what bound returns for a condition that excludes the start of the span: x > getvariable('date_start').
 const afterStart = 4
 
-// bound returns the expression that a condition compares with the span of the batch, and the ends of the span with
-// which the condition compares the expression: 1 is the start, 2 the end, 3 both; afterStart means that the condition
-// excludes the start. An instant at the end of the span belongs to no partition of the batch. So a condition that
-// includes the end makes the task fail with INVALID_OUTPUT, but it does not change the rows of a partition.
+// bound examines a condition that compares an expression with the start or the end of the span of the batch. It returns
+// the expression and the compared ends: 1 is the start, 2 the end, 3 both; afterStart means that the condition excludes
+// the start. An instant at the end of the span belongs to no partition of the batch. So a condition that includes the
+// end makes the task fail with INVALID_OUTPUT, but it does not change the rows of a partition.
 func (s *separation) bound(v any) (value any, ends int) {
 	n := object(v)
 	kind := word(n["type"])

@@ -123,8 +123,8 @@ func (f *frame) star(item map[string]any, r *rows, taken map[string]bool, names 
 	}
 }
 
-// first reports whether no earlier table has a column with the name of the given column. If so, a * returns the given
-// column before all other columns with this name.
+// first reports whether readers of a * get the partition from the given column: no earlier table has a column with this
+// name, except a column that also contains the partition.
 func (f *frame) first(alias, column string) bool {
 	for _, t := range f.tables {
 		switch {

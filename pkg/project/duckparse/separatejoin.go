@@ -307,7 +307,9 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 		}
 	}
 	filters, rest := s.filters(f, c.conditions)
-	var linked map[string]bool // kinds and classes of equal ids; each class determines the partition of a row in all previous leaves
+	// The keys of linked are a kind of link and a class of equal ids. The ids of the class determine the partition of a
+	// row in all previous leaves.
+	var linked map[string]bool
 	for _, leaf := range c.leaves {
 		if leaf.fixed {
 			continue
@@ -364,9 +366,9 @@ func (s *separation) anyIn(ids map[string]bool, same classes, class string) bool
 // isMerged reports whether an id is a column that USING merges.
 func isMerged(id string) bool { return strings.HasPrefix(id, ".") }
 
-// allIn reports whether ids contains every id of a class, except merged columns. It decides whether a merged column
-// counts as an instant in time zones other than UTC, where the type of an instant matters: only if all columns that it
-// merges are instants.
+// allIn reports whether ids contains every id of a class, except merged columns. In time zones other than UTC, the type
+// of an instant matters. So in these zones, a merged column counts as an instant only if all columns that it merges are
+// instants.
 func allIn(ids map[string]bool, same classes, class string) bool {
 	for id := range same {
 		if same.find(id) == class && !isMerged(id) && !ids[id] {
@@ -472,9 +474,9 @@ func (f *frame) linkedBy(link string) map[string]bool {
 	return f.keys
 }
 
-// link searches a join for a condition that compares two ids for equality, one from each side, each of which
-// determines the partition of a row on its side. It returns the ids and the kind of link. If there is no such
-// condition, the kind is "".
+// link searches the conditions of a join for an equality x = y that links the partitions of both sides: x determines
+// the partition of a row of one side, and y that of a row of the other side. It returns the ids of x and y and the kind
+// of the link. If there is no such condition, the kind is "".
 func (s *separation) link(n map[string]any, f, kept, other *frame, conditions []any) (x, y, link string) {
 	type pair struct{ a, b string }
 	var pairs []pair

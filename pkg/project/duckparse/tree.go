@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// treeHashBytes is how many bytes of a SHA-256 are the hash of a tree.
+// treeHashBytes is the length of a tree's hash in bytes. The hash is the beginning of a SHA-256.
 const treeHashBytes = 16
 
 // treeOf describes the computation of a statement. The description does not depend on positions in the text.

@@ -14,8 +14,8 @@ import (
 //     long get equal shares of the lane.
 //  3. In a group, older tasks go first.
 //
-// In rule 2, a new group comes after all groups that are already waiting, except the group that had the last turn: this
-// group comes after the new one. So new groups cannot delay a waiting group forever.
+// In rule 2, a new group comes before the group that had the last turn, and after all other groups that are already
+// waiting. So new groups cannot delay a waiting group forever.
 type turns struct {
 	groups map[string]*group
 	heads  heads  // the groups with due tasks

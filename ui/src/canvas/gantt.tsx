@@ -11,6 +11,7 @@ import css from "./gantt.module.css";
 import { concurrency, covers, type Interval, type Range, ticks, union, within, zoom } from "./time";
 
 const barHeight = 26;
+const labelWidth = 56; // the room for a time on the axis: a cut number would be wrong
 const nameHeight = 22; // on a narrow screen, the name is above the bar
 
 const phaseWords: Record<Phase, string> = {
@@ -240,7 +241,7 @@ export function Gantt({ rows, bounds, now, open, noun, selected, onSelect }: Pro
       <div className={css.axis} aria-hidden="true">
         {ticks(view, bounds.from, Math.max(2, width / 110)).map((tick) => (
           <span key={tick} style={{ left: x(bounds.from + tick) }}>
-            {tick === 0 ? "0" : `+${span(tick / 1000)}`}
+            {tick === 0 ? "0" : x(bounds.from + tick) < width - labelWidth && `+${span(tick / 1000)}`}
           </span>
         ))}
       </div>

@@ -266,7 +266,7 @@ var heavy = map[string][]string{
 	"github.com/prometheus/": {"pkg/metrics/prom", "pkg/service"},
 	// The client of Secret Manager also needs gRPC.
 	"google.golang.org/api/secretmanager/": {"pkg/secret/gcpsecret"},
-	// Code that serves or calls the API links HTTP/2 and its codecs.
+	// Only code that serves or calls the API links HTTP/2 and the codecs of the API.
 	"connectrpc.com/":    {"pkg/servov1/servov1connect", "pkg/api"},
 	"github.com/duckdb/": {"pkg/query", "pkg/worker", "pkg/project/duckparse", "pkg/cli", "cmd/servo"},
 }

@@ -136,8 +136,9 @@ type Garbage struct {
 //     newer than the listing, and a run is published before its tasks execute. An output that is
 //     not visible when its run has ended never becomes visible, unless it waits in quarantine.
 //     Outputs in quarantine stay.
-//   - Inputs of live runs stay. A run that is not folded yet was planned from the settled
-//     revision or a later one, which shows a later version (Rows.Settled).
+//   - Inputs of live runs stay. A run that is not folded yet reads no deleted version: it was planned from the settled
+//     revision or a later one (Rows.Settled), and a version is deleted only if the settled revision already shows a
+//     later version.
 //   - A materialization without rows stays unless its run is older than RunsFrom. In that case
 //     it is treated as the oldest version: the state may be incomplete, but a later version is
 //     known.

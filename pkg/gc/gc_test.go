@@ -259,7 +259,7 @@ func (f *fixture) candidate(s state.CandidateState) (uri string) {
 }
 
 // TestI23CollectorKeepsCandidates collects outputs in quarantine, which belong to failed tasks. An output that waits
-// stays. An approved output is a version of its partition.
+// for a decision stays. An approved output is a version of its partition.
 func TestI23CollectorKeepsCandidates(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

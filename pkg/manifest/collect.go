@@ -43,8 +43,8 @@ func NamedFrom(floor string, files []File) bool {
 //   - A revision before o does not exist. Its pin, if the policy requires one, was
 //     created before the boundary passed the revision, and so before Collect lists the
 //     pins. A pin of a revision after o is covered by the first case.
-//   - The first revision of a later timeline carries the floor of the last one of this
-//     timeline, and references no file below it ([Manifest.Rebuilt], [Store.NewTimeline]).
+//   - The first revision of a later timeline carries the floor of the last revision of this timeline, and references no
+//     file below it ([Manifest.Rebuilt], [Store.NewTimeline]).
 //
 // Collect reads the boundary after o, which confirms that o is committed and current.
 func (c *Collector) Collect(ctx context.Context) (more bool, err error) {

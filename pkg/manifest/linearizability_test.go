@@ -71,8 +71,8 @@ var register = porcupine.Model{
 		case !in.publish:
 			return out.ref == c.head(), c
 		case out.outcome == committed, out.outcome == unknown:
-			// An operation with an unknown outcome is checked only if it is known to
-			// have happened: see (*recorder).history.
+			// A publish whose outcome is unknown is in the history only if a Load returned its revision: see
+			// (*recorder).history.
 			return in.parent == c.head(), c + chain(in.ref.Nonce)
 		default:
 			owner := c.at(in.ref.Revision)

@@ -95,7 +95,7 @@ func (m *Manifest) validateWatermarks(p *problem) {
 	p.time("watermarks.caught_up_at", w.CaughtUpAt)
 	p.time("wakeup.at", m.Wakeup.At)
 	p.time("wakeup.through", m.Wakeup.Through)
-	p.check(m.Wakeup.At == 0 || m.Wakeup.At > m.Wakeup.Through, "wakeup.at: must be later than wakeup.through, or the wakeup may be deleted")
+	p.check(m.Wakeup.At == 0 || m.Wakeup.At > m.Wakeup.Through, "wakeup.at: must be later than wakeup.through; otherwise the wakeup may be deleted")
 }
 
 func (m *Manifest) validateFiles(p *problem, known isKnown) {

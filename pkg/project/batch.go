@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// batchAll is the value of batch that means as many partitions as a task can have.
+// batchAll is a value of the field `batch`: as many partitions as a task can have.
 const batchAll = "all"
 
 // batchField is the field for the number of partitions that a task materializes.

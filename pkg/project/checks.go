@@ -236,9 +236,9 @@ func (f yamlFile) checkKind(n *yaml.Node, c *check) {
 	case len(c.kinds) > 1:
 		f.fail(n, "write each kind as a separate item", "the check has several kinds: %s", strings.Join(c.kinds, ", "))
 	case c.PhaseOf() == quality.Pre && c.Kind != quality.SQL && c.Kind != quality.Command:
-		f.fail(n, "remove phase", "a check of kind %s looks at the rows that the task makes, so it cannot run before the work", c.Kind)
+		f.fail(n, "remove phase", "a check of kind %s looks at the rows of the output, so it cannot run before the work", c.Kind)
 	case c.allowed > 1:
-		f.fail(n, "remove one of them", "the check has allow twice, once in its kind")
+		f.fail(n, "remove one of them", "the check has `allow` twice: beside its kind and within it")
 	case c.allowed > 0 && !slices.Contains(rows, c.Kind):
 		f.fail(n, "remove allow", "a check of kind %s does not count failing rows", c.Kind)
 	}

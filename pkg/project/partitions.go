@@ -336,7 +336,7 @@ func mapShape() shape {
 			}},
 			{"values", &shape{
 				Type: "object", Additional: &shape{Type: "array", Items: &shape{Type: "string"}},
-				Description: "For each value of the reader's dimension, the upstream values that it reads.", Examples: []any{map[string]any{"eu": []any{"fr", "de"}}},
+				Description: "For each value of the reader's dimension, the upstream values that a partition with this value reads.", Examples: []any{map[string]any{"eu": []any{"fr", "de"}}},
 			}},
 			{"of", &shape{Type: "string", Description: "The upstream dimension, if its name differs."}},
 		}},

@@ -131,8 +131,8 @@ var publishFields = table[publish]{
 		[]string{modeLink, modeCopy}, func(p *publish) *string { return &p.mode }),
 }
 
-// overlap reports whether the published folder contains the published DuckDB file, or lies within it or its folder of
-// links.
+// overlap reports whether the published folder and the published DuckDB file overlap: the folder contains the file, or
+// lies at or below the path of the file or of its folder of links.
 func overlap(folder, file string) bool {
 	if folder == "" || file == "" {
 		return false

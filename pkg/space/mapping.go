@@ -40,7 +40,7 @@ type DimensionMap struct {
 	// From and To are the offsets of a [Window].
 	From int64 `json:"from,omitempty"`
 	To   int64 `json:"to,omitempty"`
-	// Values maps each value of the reader's dimension to the upstream values that it reads.
+	// Values maps each value of the reader's dimension to the upstream values that a partition with this value reads.
 	Values map[string][]string `json:"values,omitempty"`
 }
 

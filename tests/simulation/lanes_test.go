@@ -29,7 +29,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *first == 0 {
-		*first = uint64(time.Now().UnixNano()) //nolint:gosec,forbidigo // positive, and a failing test prints the world that failed
+		*first = uint64(time.Now().UnixNano()) //nolint:gosec,forbidigo // the time is positive, and a failing test prints its world
 	}
 	if *lanes == 0 && flag.Lookup("test.list").Value.String() == "" {
 		os.Exit(split(max(1, runtime.GOMAXPROCS(0))))

@@ -149,7 +149,7 @@ func (s *separation) isVariable(n map[string]any) bool {
 	return s.isNamed(n, "_keys") || s.isNamed(n, "_start") || s.isNamed(n, "_end")
 }
 
-// variable returns the first variable in an expression that depends on the partitions of the batch.
+// variable searches an expression for variables that depend on the partitions of the batch, and returns the first one.
 func (s *separation) variable(v any) (found map[string]any) {
 	contains(v, func(n map[string]any) {
 		if found == nil && n["type"] == "FUNCTION" && s.isVariable(n) {

@@ -279,7 +279,7 @@ var (
 	shortUnits = map[string]string{"h": "hour", "hr": "hour", "d": "day", "w": "week", "mon": "month", "y": "year", "yr": "year"}
 )
 
-// span contains how many hours an interval lasts at least and at most. If count is set, this variable of the project
+// span is the minimum and the maximum length of an interval, in hours. If count is set, this variable of the project
 // says how many days or longer units the interval has, and both numbers are unknownHours.
 type span struct {
 	min, max int64

@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// maxAnswerBytes is the maximum number of bytes that are read of an answer's body. The body is read so that the
-// connection can be reused, and because the OnResponse function of a task may need it.
+// maxAnswerBytes is the maximum number of bytes that the queue reads from the body of an answer. The body is read so
+// that the connection can be reused, and because the OnResponse function of a task may need it.
 const maxAnswerBytes = 64 << 10
 
 var errDeadline = errors.New("no answer within the dispatch deadline")

@@ -72,7 +72,7 @@ func (q *Queue) dispatchAll() {
 	}
 }
 
-// promote moves those waiting tasks of the lane that have become due into the lane's turns.
+// promote moves the tasks that are due now from l.waiting to l.turns.
 func (q *Queue) promote(l *lane) {
 	for now := q.opts.Clock.Now(); l.waiting.Len() > 0 && !l.waiting.positions[0].due.After(now); {
 		t, _ := heap.Pop(&l.waiting).(*task)

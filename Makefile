@@ -3,9 +3,9 @@
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .cache/golangci-lint/$(GOLANGCI_VERSION)/golangci-lint
 
-# `make race` covers the packages in which goroutines share data, except those that need
-# DuckDB, which would take minutes to build again.
-RACE := $(addprefix ./pkg/,$(addsuffix /...,ids event state fold plan control contract blob queue ledger archive manifest tiers compactor dispatcher))
+# `make race` covers the packages in which goroutines share data, except those that need DuckDB, which would take
+# minutes to build again.
+RACE := $(addprefix ./pkg/,$(addsuffix /...,blob queue ledger archive manifest tiers snapshot compactor wakeup engine automator notifier dispatcher sweeper service))
 
 FUZZTIME ?= 30s
 SEEDS ?= 1000
@@ -18,7 +18,7 @@ PEERS ?=
 VULNDB ?=
 
 # The steps of `make check`, in order: quick steps first, the tests last.
-STEPS := fmt-check build vet lint proto-check ui-check ui-test demo demo-shop api-check test worlds
+STEPS := fmt-check build vet lint proto-check ui-check ui-test demo demo-shop api-check test race worlds
 
 .DEFAULT_GOAL := help
 
@@ -92,8 +92,8 @@ simulate-mutants: ## apply mutants one at a time, and check that the simulation 
 	go run ./tests/simulation/mutants
 
 .PHONY: race
-race: ## run the tests of the core under the race detector
-	go test -race $(RACE)
+race: ## run the tests of packages with goroutines under the race detector
+	go test -race -short $(RACE)
 
 .PHONY: vuln
 vuln: ## check the dependencies against Go's vulnerability database, or the one at VULNDB=URL

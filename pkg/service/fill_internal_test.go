@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,11 +38,12 @@ func TestFillContinuesPastDamagedDomains(t *testing.T) {
 		}
 		_, err := store.Create(t.Context(), ledger.Prefix(globex)+"x", nil) // Domains lists it last
 		require.NoError(t, err)
-		down := true
+		var down atomic.Bool
+		down.Store(true)
 		d := &dispatchers{server: &server{clock: clock.System{}, logger: silent}, store: store, client: func(domain ids.Domain) *remote.Client {
 			return &remote.Client{Domain: domain, URL: "http://compactor", HTTP: &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
 				status := http.StatusOK
-				if down || strings.HasPrefix(domain.Tenant, "damaged") {
+				if down.Load() || strings.HasPrefix(domain.Tenant, "damaged") {
 					status = http.StatusInternalServerError
 				}
 				return &http.Response{StatusCode: status, Body: io.NopCloser(bytes.NewReader([]byte(`{"revision": 1}`)))}, nil
@@ -49,18 +51,18 @@ func TestFillContinuesPastDamagedDomains(t *testing.T) {
 		}}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		found := 0
+		var found atomic.Int32
 		find := func(context.Context, ids.Domain) (*dispatcher.Dispatcher, error) { //nolint:unparam // a domain without a state has no dispatcher
-			found++
+			found.Add(1)
 			return nil, nil //nolint:nilnil // as above
 		}
 		go func() { ended <- d.fill(ctx, find) }()
 		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Minute)) // virtual time
 		require.Error(t, d.filled(), "no domain could be filled")
-		down = false
+		down.Store(false)
 		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Minute))
 		require.NoError(t, d.filled())
-		require.Equal(t, 1, found)
+		require.EqualValues(t, 1, found.Load())
 		stop()
 		require.NoError(t, <-ended)
 	})

@@ -1,5 +1,7 @@
 // Tests of how the page follows changes: node --test tests/ui/live.test.mjs
 import assert from "node:assert/strict";
+import { rmSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { cleanUp, goTo, lab, launch, open, problemsOf, run, sees, serve } from "./harness.mjs";
 
@@ -162,4 +164,15 @@ test("a statement that has not run outlives a reload", async () => {
   await editor.getByText("SELECT 2").waitFor(); // another link
   assert.equal(await editor.innerText(), "SELECT 2");
   quiet();
+});
+
+test("an asset that has been deleted is not shown as if it existed", async () => {
+  await goTo(page, "assets/raw/clicks?tab=lineage");
+  await page.locator("[id='node raw/clicks']").waitFor();
+  rmSync(join(server.dir, "assets/raw/clicks.yaml"));
+  await page.waitForFunction(async () => (await fetch("/v1/assets/raw/clicks")).status === 404);
+  run(server.dir, ["partitions", "mark", "raw/orders", "-p", "date=2025-01-09", "--stale", "--reason", "late orders"], [0, 1, 2]);
+  await sees(page, "asset raw/clicks: not found");
+  assert.equal(await page.getByRole("button", { name: "Run", exact: true }).count(), 0);
+  page.problems.splice(0); // the browser logs the 404
 });

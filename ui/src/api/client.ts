@@ -13,6 +13,9 @@ export class Failure extends Error {
   }
 }
 
+// gone reports whether an error means that the object no longer exists. After other errors, a page keeps what it shows.
+export const gone = (error: unknown) => error instanceof Failure && (error.status === 404 || error.status === 410);
+
 type Params = Record<string, string | number | readonly string[] | undefined>;
 
 // path joins segments, each of which may contain any character, and adds parameters and a verb.

@@ -1,5 +1,6 @@
 import { Link, useNavigate, useParams, useSearch } from "@tanstack/react-router";
 import { lazy, Suspense, useState } from "react";
+import { gone } from "../api/client";
 import { useAsset, useRuns } from "../api/queries";
 import type { Asset } from "../api/types";
 import { bytes, count, plural } from "../app/format";
@@ -26,7 +27,7 @@ export function AssetPage() {
   const { namespace, name } = useParams({ from: "/assets/$namespace/$name" });
   const key = `${namespace}/${name}`;
   const { data, error, refetch } = useAsset(key);
-  if (error && !data) return <Problem error={error} retry={() => void refetch()} />;
+  if (error && (!data || gone(error))) return <Problem error={error} retry={() => void refetch()} />;
   if (!data) return <Skeleton lines={12} />;
   return <Loaded key={key} asset={data} />;
 }

@@ -1,4 +1,5 @@
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { gone } from "../api/client";
 import { useGraph } from "../api/queries";
 import type { GetAssetGraphRequest } from "../api/types";
 import { count, plural } from "../app/format";
@@ -91,7 +92,7 @@ export function AssetsGraph({ shown }: { shown: Set<string> | undefined }) {
       Show all assets
     </Button>
   );
-  if (error && !data) {
+  if (error && (!data || gone(error))) {
     return (
       <Card>
         {search.focus && <div className={css.bar}>{all}</div>}
@@ -184,7 +185,7 @@ export function Lineage({ asset }: { asset: string }) {
     depth: Number(depth),
     ...(search.way ? { direction: search.way } : {}),
   });
-  if (error && !data) return <Problem error={error} retry={() => void refetch()} />;
+  if (error && (!data || gone(error))) return <Problem error={error} retry={() => void refetch()} />;
   if (!data) return <Skeleton lines={8} />;
   return (
     <>

@@ -1,6 +1,6 @@
 import { Link, useLocation, useNavigate, useParams, useRouter, useSearch } from "@tanstack/react-router";
 import { Fragment, useEffect, useMemo, useRef, useState } from "react";
-import { path, post } from "../api/client";
+import { gone, path, post } from "../api/client";
 import { type RunDetail, refresh, useNow, useRunDetail } from "../api/queries";
 import type { Run, TriggerRunResponse } from "../api/types";
 import { count, plural, shortID, span } from "../app/format";
@@ -27,7 +27,7 @@ const groups: { id: "failed" | "running" | "waiting"; label: string; tone: Tone;
 export function RunPage() {
   const { run: id } = useParams({ from: "/runs/$run" });
   const { data, error, refetch } = useRunDetail(id);
-  if (error && !data) return <Problem error={error} retry={() => void refetch()} />;
+  if (error && (!data || gone(error))) return <Problem error={error} retry={() => void refetch()} />;
   if (!data) return <Skeleton lines={12} />;
   return <Loaded key={id} detail={data} />;
 }

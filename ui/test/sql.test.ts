@@ -81,6 +81,12 @@ test("the place of an error is found behind characters of any width", () => {
   }
 });
 
+test("an exported value that is no text has no apostrophe", () => {
+  const columns = ["INTERVAL", "DATE", "TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"].map((type) => ({ name: "v", type }));
+  const rows = [["-02:00:00", "-infinity", "-infinity", "-infinity"]];
+  expect(csv({ columns, rows }).split("\n")[1]).toBe("-02:00:00,-infinity,-infinity,-infinity");
+});
+
 test("an exported text cannot start a formula, and numbers keep their sign and digits", () => {
   const columns = [
     { name: "n", type: "DECIMAL(38,2)" },

@@ -3,6 +3,8 @@ import type { Cell, Column, Result } from "./sql";
 
 const numbers = /^(U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*|BIGNUM)$/;
 
+const times = /^(DATE|TIME|INTERVAL)/;
+
 export const isNumber = (column: Column) => numbers.test(column.type);
 
 // text returns a cell as plain text, with all of its digits.
@@ -23,8 +25,9 @@ export function visible(value: string): string {
 function csvCell(cell: Cell, column: Column | undefined): string {
   let value = text(cell);
   // A spreadsheet would execute a text that begins with one of these characters, so an apostrophe comes first. Numbers
-  // are exempt: they may begin with a sign.
-  if (typeof cell === "string" && /^[=+\-@\t\r]/.test(value) && !(column && isNumber(column))) value = `'${value}`;
+  // and times are exempt: they may begin with a sign, and hold no other text.
+  const safe = column && (isNumber(column) || times.test(column.type));
+  if (typeof cell === "string" && /^[=+\-@\t\r]/.test(value) && !safe) value = `'${value}`;
   return /[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value;
 }
 

@@ -128,7 +128,7 @@ var layers = []layer{
 			"pkg/clock", "pkg/ledger", "pkg/wakeup", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		{"pkg/repair", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
-		// Deletes outputs. Rows, plans and commit markers determine which ones.
+		// Deletes outputs. Rows, plans and commit markers determine which outputs are garbage.
 		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/merged", "pkg/snapshot")},
 		// Maintains published places: it shows the visible outputs of assets under stable names.
 		{"pkg/publisher", list(words, "pkg/contract", "pkg/snapshot")},

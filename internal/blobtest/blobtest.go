@@ -30,7 +30,7 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		{"an object may be empty, and an empty object is not absent", emptyObject},
 		{"an object may be large", largeObject},
 		{"an object above the caller's limit is not read", limitedGet},
-		{"create refuses a key that exists and changes nothing", createRefuses},
+		{"create of an existing key is refused and changes nothing", createRefuses},
 		{"one of several racing creates wins and its content is stored", createRace},
 		{"a streamed create appears whole or not at all", streamedCreate},
 		{"replace succeeds only for the current version", replaceMatches},

@@ -112,7 +112,7 @@ type Reason string
 // Reasons.
 const (
 	Superseded Reason = "superseded" // a later run replaced the version, and Keep no longer protects it
-	Unseen     Reason = "unseen"     // an output that did not become visible, and never will
+	Unseen     Reason = "unseen"     // an output that never became visible, and cannot become visible any more
 	Lost       Reason = "lost"       // files of an execution that failed, or that lost against another execution
 	Log        Reason = "log"
 	Merged     Reason = "merged"  // a merged copy of a deleted output, or a merged copy that no index names

@@ -302,8 +302,8 @@ func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error
 	return nil
 }
 
-// settled returns Rows.Settled for a partition. A partition whose rows were not loaded does not need it: it stores only
-// its visible output, which nobody has hidden.
+// settled returns Rows.Settled for a partition. A partition whose rows were not loaded does not need this value: the
+// partition stores only its visible output, which nobody has hidden.
 func (p *pass) settled(ctx context.Context, keep Keep, c *cell) (int64, error) {
 	if !p.known.loaded[c.prefix] {
 		return 0, nil

@@ -29,8 +29,8 @@ func NamedFrom(floor string, files []File) bool {
 	return true
 }
 
-// Collect deletes state files that no revision references or ever will reference. It does a bounded amount of work
-// and reports whether more remains. It may be interrupted at any point.
+// Collect deletes state files that no revision references, and that no later revision can reference. It does a bounded
+// amount of work and reports whether more remains. It may be interrupted at any point.
 //
 // Let o be the oldest revision above the boundary, and f its orphan floor. Collect
 // deletes a file if it is named below f, and neither o nor a pin references it. This
@@ -216,7 +216,7 @@ func (c *Collector) unreferenced(ctx context.Context, m *Manifest, keys []string
 	return without(left, referenced), nil
 }
 
-// without returns the keys of the files whose ids are not in referenced.
+// without returns the keys of the files whose ids are not in the map referenced.
 func without(keys []string, referenced map[string]bool) []string {
 	var left []string
 	for _, key := range keys {

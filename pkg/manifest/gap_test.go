@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// In an earlier version, collection stopped permanently if somebody had deleted the manifest directly above the
-// boundary, or the one after it. This test fails without stepOver.
+// In an earlier version, collection stopped permanently if somebody had deleted the first or the second manifest above
+// the boundary. This test fails without stepOver.
 func TestRetainStepsOverDeletedManifests(t *testing.T) {
 	for gap, missing := range map[string][]int64{"first": {1, 2, 3}, "second": {2, 3}, "middle": {5}, "two": {1, 2, 6}} {
 		t.Run(gap, func(t *testing.T) {

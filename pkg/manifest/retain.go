@@ -254,8 +254,8 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 	return nil
 }
 
-// pin copies a revision. If the boundary still has the given version after the revision was read, the bytes are the
-// committed ones.
+// pin copies a revision. If the boundary still has the given version after the revision was read, the bytes are those
+// of the committed revision.
 //
 // A collector that stalls just before it creates the copy may create it after the boundary has passed the revision. In
 // this case, another collector has already pinned the revision, or that pin has expired, and the next Retain deletes

@@ -270,8 +270,8 @@ func (f yamlFile) delimiter(n *yaml.Node, t *plan.TextOutput) {
 // queryFields are the fields that only assets with a query have.
 var queryFields = table[declared]{usesField}
 
-// refusedInQuery returns the fields that only commands may have, with functions that report them in the header of a
-// query and say why.
+// refusedInQuery maps each field that only commands may have to a function. If the header of a query has the field, the
+// function reports why it is not allowed.
 func (f yamlFile) refusedInQuery() fields {
 	refuse := func(message, suggestion string) func(*yaml.Node) {
 		return func(n *yaml.Node) { f.fail(n, suggestion, "%s", message) }
@@ -280,7 +280,7 @@ func (f yamlFile) refusedInQuery() fields {
 		"run":     refuse("the asset has both a query and a command", "declare the command in a separate .yaml file"),
 		"env":     refuse("a query has no environment", "env is for commands"),
 		"secrets": refuse("a query cannot have secrets", "secrets are for commands"),
-		"vars":    refuse("a query names its variables itself", "write getvariable('"+plan.VarPrefix+"NAME')"),
+		"vars":    refuse("a query has no list of variables", "write getvariable('"+plan.VarPrefix+"NAME')"),
 		"output":  refuse("a query has exactly one output: its rows", "output is for commands"),
 	}
 }

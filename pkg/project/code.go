@@ -255,7 +255,7 @@ func (c *codeReader) match(pattern place) (matched []string) {
 	expression, err := regexp.Compile("^" + strings.NewReplacer(`\*\*/`, `(?:[^/]+/)*`, `\*\*`, `.+`, `\*`, `[^/]*`, `\?`, `[^/]`,
 		`\[!`, `[^`, `\[`, `[`, `\]`, `]`).Replace(regexp.QuoteMeta(pattern.word)) + "$")
 	if err != nil {
-		return nil // only the patterns of queries have brackets, and DuckDB reports invalid ones
+		return nil // only the patterns of queries have brackets, and DuckDB reports invalid patterns
 	}
 	for _, name := range c.below(folder) {
 		if expression.MatchString(name) {

@@ -200,8 +200,8 @@ func (l *loader) join(others map[ids.Domain][]Environment) (name string, found b
 	return name, found
 }
 
-// without returns a mapping without the named field, and the value of the field. The value is nil if there is no such
-// field.
+// without returns a copy of a mapping that lacks the named field, and the value of this field. The value is nil if
+// there is no such field.
 func without(n *yaml.Node, name string) (rest, value *yaml.Node) {
 	rest = &yaml.Node{Kind: n.Kind, Tag: n.Tag, Line: n.Line, Column: n.Column}
 	for i := 0; i+1 < len(n.Content); i += 2 {

@@ -329,7 +329,7 @@ func exampleOf(t *testing.T, s *shape) []byte {
 		if len(p.Examples) > 0 {
 			value = p.Examples[0]
 		}
-		if value != nil && (s.Title != "a command" || !slices.Contains([]string{"keep", "columns", "checks", "publish"}, p.name)) { // a command with output: none has no files to keep, check or publish
+		if value != nil && (s.Title != "a command" || !slices.Contains([]string{"keep", "columns", "checks", "publish"}, p.name)) { // a command with `output: none` has no files to keep, check or publish
 			fmt.Fprintf(&out, "%s: %s\n", p.name, flow(value))
 		}
 	}

@@ -411,8 +411,8 @@ func (l *loader) collectSchedules() {
 }
 
 // checkSelections reports selections that match no asset, dimensions that no selected asset has, and schedules that
-// select partitioned assets but no partitions. If problems in asset files may hide assets, tags or partitions, it
-// reports only problems that are certain nevertheless.
+// select partitioned assets but no partitions. Problems in asset files may hide assets, tags or partitions. Then it
+// omits reports that hidden assets, tags or partitions could refute.
 func (l *loader) checkSelections() {
 	if len(l.schedules) == 0 {
 		return

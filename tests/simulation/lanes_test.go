@@ -19,7 +19,7 @@ import (
 )
 
 // A lane is a process that runs its share of the worlds on one processor. On one processor, goroutines always run in
-// the same order, so that each seed has exactly one trace. This also makes a world a third faster.
+// the same order, so that each seed has exactly one trace. A world is also a third faster on one processor.
 var (
 	lane   = flag.Int("lane", 0, "index of this process's lane")
 	lanes  = flag.Int("lanes", 0, "number of lanes; 0: start a process per processor")

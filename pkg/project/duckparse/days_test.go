@@ -75,8 +75,8 @@ func TestLoadRejectsLookbacks(t *testing.T) {
 		"SELECT sum(v) OVER (ORDER BY d ROWS 6 PRECEDING) FROM raw.seen":                                 window("d") + "raw/seen",
 		"SELECT sum(v) OVER (ORDER BY d) FROM raw.made JOIN raw.names USING (id)":                        window("d") + "raw/made",
 
-		// Load accepts the queries below. They need only one day, or read no daily asset, or Load cannot determine which
-		// days they need.
+		// Load accepts each of the queries below for one of these reasons: the query needs only one day, it reads no daily
+		// asset, or Load cannot determine which days it needs.
 		"FROM raw.made WHERE d = " + date:                                                   "",
 		"FROM raw.open WHERE y = year(" + date + ")":                                        "",
 		"FROM raw.call WHERE m = strftime(" + date + ", '%Y-%m')":                           "",

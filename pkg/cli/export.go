@@ -166,12 +166,26 @@ func (a *app) exportFolder(ctx context.Context, p *project.Project, assets []pub
 	return nil
 }
 
+// notPublished returns an error if a DuckDB file is a published place, or was one.
+func notPublished(p *project.Project, dir, file string) error {
+	record := publisher.RecordOf(file)
+	if _, err := publisher.ReadRecord(record); err != nil {
+		return nil //nolint:nilerr // there is no record
+	}
+	places, err := publisher.ReadStatus(dir, p.Domain.String())
+	if err == nil && slices.ContainsFunc(places, func(s publisher.Status) bool { return s.Record == record }) {
+		return fmt.Errorf("%s is kept up to date because of publish in %s: choose another file", file, project.ConfigFile)
+	}
+	return fmt.Errorf("%s was published, but not by the current %s: choose another file, or delete it and the folder %s",
+		file, project.ConfigFile, publisher.LinksOf(file))
+}
+
 func (a *app) exportCatalog(
 	ctx context.Context, p *project.Project, assets []publisher.Asset, columns map[string][]space.Column, number int64, name string,
 ) error {
 	file, dir := a.abs(name), a.options(p).Dir
-	if _, err := publisher.ReadRecord(publisher.RecordOf(file)); err == nil {
-		return fmt.Errorf("%s is kept up to date because of publish in %s: choose another file", file, project.ConfigFile)
+	if err := notPublished(p, dir, file); err != nil {
+		return err
 	}
 	checked := filecheck.Open(filepath.Join(dir, checkedFile))
 	defer func() { _ = checked.Save() }() // an error does not matter, because the file is only a cache

@@ -18,7 +18,7 @@ PEERS ?=
 VULNDB ?=
 
 # The steps of `make check`, in order: quick steps first, the tests last.
-STEPS := fmt-check build vet lint proto-check ui-check ui-test demo demo-shop api-check test race worlds
+STEPS := fmt-check build vet lint proto-check ui-check ui-test demo demo-shop api-check test race images worlds
 
 .DEFAULT_GOAL := help
 

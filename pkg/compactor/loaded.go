@@ -16,7 +16,7 @@ type loaded struct {
 	state    *state.State       // the state as of manifest
 	manifest *manifest.Manifest // nil: none is published
 	caughtUp event.Time         // never decreases within a timeline; the time in the manifest may be older
-	complete string             // never decreases within a timeline: every entry named below it is folded
+	complete string             // never decreases within a timeline: every entry with a lower ULID is folded
 	// unannounced is set if a sweep has found unannounced entries, and no revision records this fact yet.
 	unannounced bool
 	// tried contains the entries with dead letters that this process has already tried to fold again. Another try would

@@ -50,8 +50,8 @@ type Manifest struct {
 	// History maps each table to the index file of its closed rows.
 	History map[string]File `json:"history,omitempty"`
 
-	// OrphanFloor is a ULID. A state file that is named below it and referenced by no
-	// revision may be deleted at any time.
+	// OrphanFloor is a ULID. A state file whose id is below the floor, and that no revision references, may be deleted at
+	// any time.
 	OrphanFloor string `json:"orphan_floor,omitempty"`
 	// RowCounts maps each live table to its number of rows.
 	RowCounts map[string]int64 `json:"row_counts,omitempty"`
@@ -76,7 +76,7 @@ type Watermarks struct {
 	// LastProcessedFile is the key of the last folded entry.
 	LastProcessedFile string     `json:"last_processed_file,omitempty"`
 	LastProcessedAt   event.Time `json:"last_processed_at,omitempty,omitzero"`
-	// CompleteThrough is a ULID: every entry named below it is folded or abandoned.
+	// CompleteThrough is a ULID: every entry with a lower ULID is folded or abandoned.
 	CompleteThrough string `json:"complete_through,omitempty"`
 	// CaughtUpAt is when the ledger was last listed and then folded to the end.
 	CaughtUpAt event.Time `json:"caught_up_at,omitempty,omitzero"`
@@ -240,7 +240,7 @@ func First(d ids.Domain, timeline, writer string) *Manifest {
 }
 
 // Rebuilt returns the revision after m as the first one of a new timeline, to be filled in and published. It carries
-// m's orphan floor, and must not reference a file named below that floor.
+// m's orphan floor, and must not reference a file whose id is below that floor.
 func (m *Manifest) Rebuilt(timeline, writer string) *Manifest {
 	next := First(m.Domain(), timeline, writer)
 	next.Revision, next.PublishedAt = m.Revision+1, m.PublishedAt.Add(time.Millisecond)

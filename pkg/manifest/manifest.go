@@ -72,18 +72,18 @@
 //
 // # State files
 //
-// An unreferenced file belongs either to a writer that is about to publish or to one
-// that died. [Collector.Collect] deletes only files named below the orphan floor of
-// the oldest revision. Three rules for writers make that safe; the documentation of
-// Collect has the proof:
+// An unreferenced file belongs either to a writer that is about to publish or to one that died. [Collector.Collect]
+// deletes only files whose ids are below the orphan floor of the oldest revision. Three rules for writers make that
+// safe; the documentation of Collect has the proof:
 //
-//   - A file that a revision references and its parent does not is named at or above the parent's floor. New names
-//     satisfy this, because [Store] raises the [ids.Source] to each floor. A file written before the parent was
-//     loaded, such as a rewritten base, must be checked with [NamedFrom] and dropped if it is below the floor.
+//   - A file that a revision references, and that its parent does not reference, has an id at or above the parent's
+//     floor. New ids satisfy this, because [Store] raises the [ids.Source] to each floor. A file written before the
+//     parent was loaded, such as a rewritten base, must be checked with [NamedFrom] and dropped if it is below the
+//     floor.
 //   - A floor is never lower than the parent's. A publish raises it to a time before which no running writer should
-//     have named its files. A writer that has named its files earlier starts over.
-//   - The first revision of a new timeline carries the floor of the revision before it,
-//     and references no file named below it.
+//     have created the ids of its files. A writer that has created them earlier starts over.
+//   - The first revision of a new timeline carries the floor of the revision before it, and references no file whose id
+//     is below this floor.
 package manifest
 
 import (

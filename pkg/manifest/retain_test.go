@@ -345,7 +345,7 @@ func TestCollectorOfOldTimelineKeepsNewFiles(t *testing.T) {
 				first, err := rebuild.s.NewTimeline(t.Context(), "rebuild")
 				require.NoError(t, err)
 				first.BaseSnapshot = manifest.BaseSnapshot{ID: id(early.Key), Files: []manifest.File{early}}
-				if err := rebuild.s.Publish(t.Context(), first); err != nil { // the file in the variable early is named below the floor
+				if err := rebuild.s.Publish(t.Context(), first); err != nil { // the id of the file in the variable early is below the floor
 					require.ErrorContains(t, err, "new names")
 					refused++
 					late, err := fx.write(t.Context(), manifest.TierBase, rebuild.ids.New())

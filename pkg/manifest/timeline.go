@@ -24,8 +24,8 @@ const sweeperSkew = 15 * time.Minute
 // published, the domain has no revision: if the caller dies before that, the state must be rebuilt
 // again.
 //
-// The manifest carries the orphan floor of the old timeline. Publish rejects files
-// named below it. Names that are created after the call of NewTimeline are above this floor.
+// The manifest carries the orphan floor of the old timeline. Publish rejects files whose ids are below this floor. Ids
+// that are created after the call of NewTimeline are above the floor.
 func (s *Store) NewTimeline(ctx context.Context, writer string) (*Manifest, error) {
 	b, version, err := s.Boundary(ctx)
 	if corrupt := new(CorruptError); errors.As(err, &corrupt) {
@@ -62,8 +62,8 @@ func (s *Store) NewTimeline(ctx context.Context, writer string) (*Manifest, erro
 	// A sweeper that works for the old timeline may still delete wakeups up to its current minute.
 	m.Wakeup.Through = event.At(s.clock.Now().Truncate(time.Minute).Add(sweeperSkew))
 	// A collector of the old timeline may still be running, or may be stalled for an arbitrary time. So the new timeline
-	// must not reference files named below the floor of the old one. This floor cannot rise after the boundary was
-	// replaced.
+	// must not reference files whose ids are below the floor of the old timeline. This floor cannot rise after the
+	// boundary was replaced.
 	if m.OrphanFloor, err = s.lastFloor(ctx); err != nil {
 		return nil, fmt.Errorf("start timeline of %s: %w", s.domain, err)
 	}

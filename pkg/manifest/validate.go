@@ -69,7 +69,7 @@ func (m *Manifest) validate(known isKnown) error {
 	p.count("l0_limits.max_bytes", m.L0Limits.MaxBytes)
 	p.optionalULID("orphan_floor", m.OrphanFloor)
 	p.check(m.Parent != nil || NamedFrom(m.OrphanFloor, m.Files()),
-		"orphan_floor: the first revision of a timeline references files named below it; write them under new names")
+		"orphan_floor: the first revision of a timeline references files whose ids are below it; write these files under new names")
 	p.check(len(m.RowCounts) <= maxTables, "row_counts: %d tables; at most %d are allowed", len(m.RowCounts), maxTables)
 	for table, n := range m.RowCounts {
 		p.check(isTable(table), "row_counts: invalid table name %.100q", table)

@@ -111,14 +111,8 @@ func (a *app) adviseRetry(f view.Repeat, runID string) {
 		a.note("the run has changed no outputs: fix the data that the checks reject, then materialize these partitions again with `servo run`")
 		return
 	}
-	if f.Checks > 0 {
-		a.note("fix the data that the failed checks reject, then run the failed partitions again: servo run --failed-only")
-	}
-	if f.Code > 0 {
-		a.note("fix the code of the failed tasks, then run the failed partitions again: servo run --failed-only")
-	}
-	if f.Checks+f.Code < f.Total || f.Total == 0 {
-		a.note("retry the failed tasks, with the code of that run: servo retry %s --failed", runID)
+	for _, line := range f.Advice(runID) {
+		a.note("%s", line)
 	}
 }
 

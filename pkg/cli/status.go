@@ -150,7 +150,7 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	out.line("cancelled", st.Cancelled)
 	switch {
 	case len(failed) > 0:
-		fmt.Fprintf(out, "\nservo logs %s %s\n%s\n", st.RunID, quoted(readable(failed[0].TaskKey)), repeatCommand(st.Repeat, st.RunID))
+		fmt.Fprintf(out, "\nservo logs %s %s\n%s\n", st.RunID, quoted(readable(failed[0].TaskKey)), strings.Join(st.Repeat.Advice(st.RunID), "\n"))
 	case st.Repeat.OnlyApproved() && st.Repeat.Skipped:
 		out.WriteString("\nRun the assets that read the approved outputs: servo run --stale\n")
 	case !st.State.Terminal() && st.Owner == 0:
@@ -307,16 +307,4 @@ func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, forc
 	a.note("run %s is %s: running tasks have %s to stop; `servo cancel %s --force` does not wait",
 		now.RunID, a.style.state(string(now.State)), view.Span(time.Duration(now.CancelGraceSec)*time.Second), now.RunID)
 	return nil
-}
-
-// repeatCommand returns the command that repeats the failed tasks. No command repeats a run of checks. For such a
-// run, the result is a sentence that says what to do instead.
-func repeatCommand(f view.Repeat, runID string) string {
-	switch {
-	case f.OnlyChecks:
-		return "The run only checked outputs: fix the data that the checks reject, then materialize it again with `" + f.Steps(runID)[0].Command + "`"
-	case f.Checks+f.Code == f.Total:
-		return "servo run --failed-only"
-	}
-	return "servo retry " + runID + " --failed"
 }

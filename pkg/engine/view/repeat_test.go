@@ -1,6 +1,7 @@
 package view_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,7 +23,18 @@ func TestRetryIsOfferedOnlyIfItCanSucceed(t *testing.T) {
 		want  []string
 	}{
 		{nil, []string{"servo retry R --failed"}}, // the run was cancelled
-		{[]string{"EXIT_STATUS"}, []string{"servo retry R --failed"}},
+		{[]string{"NETWORK_ERROR"}, []string{"servo retry R --failed"}},
+		{[]string{"HEARTBEAT_TIMEOUT"}, []string{"servo retry R --failed"}},
+		{[]string{"EXIT_STATUS"}, []string{"servo run --failed-only", "servo retry R --failed"}},
+		{[]string{"X_QUOTA"}, []string{"servo run --failed-only", "servo retry R --failed"}},
+		{[]string{"SECRET_MISSING"}, []string{"servo run --failed-only", "servo retry R --failed"}},
+		{[]string{"COMMAND_NOT_FOUND"}, []string{"servo run --failed-only"}},
+		{[]string{"SOURCE_DENIED"}, []string{"servo run --failed-only"}},
+		{[]string{"RESOURCES_EXCEEDED"}, []string{"servo run --failed-only"}},
+		{[]string{"PLAN_MISSING"}, []string{"servo run --failed-only"}},
+		{[]string{"INVALID_INPUT"}, []string{"servo run --failed-only"}},
+		{[]string{"INVALID_MARKER"}, []string{"servo run --failed-only"}},
+		{[]string{"INVALID_INPUT", "NETWORK_ERROR"}, []string{"servo run --failed-only", "servo retry R --failed"}},
 		{[]string{"CHECK_FAILED"}, []string{"servo run --failed-only"}},
 		{[]string{"SQL_ERROR"}, []string{"servo run --failed-only"}},
 		{[]string{"CHECK_FAILED", "SQL_ERROR"}, []string{"servo run --failed-only"}},
@@ -34,6 +46,11 @@ func TestRetryIsOfferedOnlyIfItCanSucceed(t *testing.T) {
 			require.NotEmpty(t, step.Reason)
 		}
 		require.Equal(t, c.want, got, "%v", c.codes)
+		advice := strings.Join(repeatOf(c.codes...).Advice("R"), "\n")
+		for _, command := range c.want {
+			require.Contains(t, advice, ": "+command, "%v", c.codes)
+		}
+		require.Equal(t, len(c.want) == 1 && c.want[0] == "servo run --failed-only", !strings.Contains(advice, "servo retry"), "%v", c.codes)
 	}
 	checks := view.Repeat{Total: 1, Checks: 1, OnlyChecks: true}
 	require.Equal(t, view.StepFix, checks.Steps("R")[0].Action)
@@ -46,4 +63,12 @@ func TestRetryOfAssetNeedsTasksOfOneRun(t *testing.T) {
 	require.Equal(t, "servo run a/b --failed-only", several.Command)
 	require.Contains(t, several.Reason, "several runs")
 	require.Equal(t, view.StepRun, repeatOf("SQL_ERROR", "EXIT_STATUS").StepOf("a/b", "R", true).Action)
+}
+
+func TestStepOfAssetNamesBothActionsIfUnclear(t *testing.T) {
+	step := repeatOf("EXIT_STATUS").StepOf("a/b", "R", true)
+	require.Equal(t, "servo retry R --failed", step.Command)
+	require.Contains(t, step.Reason, "servo run a/b --failed-only")
+	require.Equal(t, view.StepRun, repeatOf("COMMAND_NOT_FOUND").StepOf("a/b", "R", true).Action)
+	require.Equal(t, view.StepRun, repeatOf("INVALID_INPUT").StepOf("a/b", "R", true).Action)
 }

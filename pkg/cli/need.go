@@ -22,7 +22,7 @@ var needFlags = []struct {
 	{"missing-only", engine.NeedMissing, func(f *runFlags) *bool { return &f.missing }, "run the missing partitions; without SELECTION, of all assets"},
 	{
 		"failed-only", engine.NeedFailed, func(f *runFlags) *bool { return &f.failed },
-		"run the partitions whose task failed and that no later run has materialized, with the current code",
+		"run the partitions whose task failed, or was skipped because of a failure, and that no later run has materialized, with the current code",
 	},
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -436,6 +437,25 @@ func eachFailure(
 	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,
 	found func(t *state.Task, partition string),
 ) error {
+	return eachUnmade(ctx, snap, since, calendar, assets, snap.FailedTasks, found)
+}
+
+// eachSkipped is like [eachFailure], for the partitions whose task was skipped because an upstream task failed.
+func eachSkipped(
+	ctx context.Context, snap *snapshot.Snapshot, calendar plan.Calendar, assets map[string]*plan.Asset, found func(t *state.Task, partition string),
+) error {
+	return eachUnmade(ctx, snap, "", calendar, assets, func(ctx context.Context, run *state.Run) ([]snapshot.FailedTask, error) {
+		skipped, err := snap.SkippedTasks(ctx, run)
+		return slices.DeleteFunc(skipped, func(one snapshot.FailedTask) bool { return one.Task.ErrorCode != fold.CodeUpstreamFailed }), err
+	}, found)
+}
+
+// eachUnmade calls the callback found for each partition of the tasks that tasksOf returns for the newest runs with
+// failures, unless a later run has materialized the partition.
+func eachUnmade(
+	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,
+	tasksOf func(context.Context, *state.Run) ([]snapshot.FailedTask, error), found func(t *state.Task, partition string),
+) error {
 	page, err := snap.FindRuns(ctx, snapshot.RunQuery{Since: since, Limit: maxOlderRuns, Match: func(run snapshot.RunHead) bool {
 		return run.TasksFailed > 0 || run.State == state.RunTimedOut
 	}})
@@ -443,7 +463,7 @@ func eachFailure(
 		return err
 	}
 	for _, run := range page.Runs {
-		failed, err := snap.FailedTasks(ctx, run)
+		failed, err := tasksOf(ctx, run)
 		if err != nil {
 			return err
 		}

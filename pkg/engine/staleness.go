@@ -27,7 +27,8 @@ const (
 	// NeedMissing means the partitions that are missing.
 	NeedMissing Need = "missing"
 	// NeedFailed means the partitions that failed and that no later run has materialized. A partition failed if its task
-	// failed, or if its task was cancelled because its run timed out. Only the newest 100 runs with such tasks are read.
+	// failed, or if its task was cancelled because its run timed out. NeedFailed includes the partitions that were skipped
+	// because an upstream task failed. Only the newest 100 runs with failed or timed-out tasks are read.
 	NeedFailed Need = "failed"
 )
 
@@ -100,7 +101,7 @@ func Choose(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest, now tim
 	case NeedMissing:
 		r.Plan.Only, blocked, err = e.ToMake(selected)
 	case NeedFailed:
-		r.Plan.Only, err = failedPartitions(ctx, snap, &r.Plan, view.Calendar(snap.State, now), selected)
+		r.Plan.Only, err = failedPartitions(ctx, snap, &r.Plan, view.Calendar(snap.State, now), selected, true)
 	default:
 		err = fmt.Errorf("choose partitions: unknown need %q: expected stale, missing or failed", r.Need)
 	}
@@ -200,9 +201,10 @@ func selectedAssets(r *plan.Request) (map[ids.AssetKey]bool, error) {
 }
 
 // failedPartitions returns the partitions whose task failed in one of the newest runs with failed tasks, and that no
-// later run has materialized.
+// later run has materialized. If skipped is true, it also returns the partitions that these runs skipped because an
+// upstream task failed: nothing else would materialize them after the failure is fixed.
 func failedPartitions(
-	ctx context.Context, snap *snapshot.Snapshot, r *plan.Request, calendar plan.Calendar, selected map[ids.AssetKey]bool,
+	ctx context.Context, snap *snapshot.Snapshot, r *plan.Request, calendar plan.Calendar, selected map[ids.AssetKey]bool, skipped bool,
 ) (map[ids.AssetKey][]string, error) {
 	assets := make(map[string]*plan.Asset, len(r.Assets))
 	for i := range r.Assets {
@@ -211,13 +213,17 @@ func failedPartitions(
 		}
 	}
 	found := map[ids.AssetKey]map[string]bool{}
-	err := eachFailure(ctx, snap, "", calendar, assets, func(t *state.Task, partition string) {
+	add := func(t *state.Task, partition string) {
 		key := assets[t.AssetKey].Key
 		if found[key] == nil {
 			found[key] = map[string]bool{}
 		}
 		found[key][partition] = true
-	})
+	}
+	err := eachFailure(ctx, snap, "", calendar, assets, add)
+	if err == nil && skipped {
+		err = eachSkipped(ctx, snap, calendar, assets, add)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func chooseByStatus(ctx context.Context, snap *snapshot.Snapshot, r *RunRequest,
 	c := statusChooser{evaluation: e, calendar: view.Calendar(snap.State, now), selections: r.Plan.Partitions}
 	c.calendar.Future = r.Plan.AllowFuture
 	if slices.ContainsFunc(r.Plan.Partitions, func(s plan.Selection) bool { return s.Status == space.Failed }) {
-		if c.failed, err = failedPartitions(ctx, snap, &r.Plan, c.calendar, selected); err != nil {
+		if c.failed, err = failedPartitions(ctx, snap, &r.Plan, c.calendar, selected, false); err != nil {
 			return err
 		}
 	}

@@ -89,7 +89,7 @@ func (s *Snapshot) Task(ctx context.Context, runID, taskKey string) (*state.Task
 	return page.Tasks[0], nil
 }
 
-// FailedTask is a failed task, and the partitions that it should have materialized.
+// FailedTask is a task that failed or was skipped, and the partitions that it should have materialized.
 type FailedTask struct {
 	Task       *state.Task
 	Partitions []string
@@ -99,7 +99,7 @@ type FailedTask struct {
 // caches the result for closed runs.
 func (s *Snapshot) FailedTasks(ctx context.Context, run *state.Run) ([]FailedTask, error) {
 	if !s.History.divided() || s.State.Runs.Get(run.RunID) != nil {
-		return s.failedTasks(ctx, run)
+		return s.matchingTasks(ctx, run, isFailed(run))
 	}
 	names := []string{run.RunID}
 	for _, table := range []string{tasksDeclaration.Name, batchesDeclaration.Name} {
@@ -116,17 +116,26 @@ func (s *Snapshot) FailedTasks(ctx context.Context, run *state.Run) ([]FailedTas
 	if has {
 		return failed, nil
 	}
-	failed, err := s.failedTasks(ctx, run)
+	failed, err := s.matchingTasks(ctx, run, isFailed(run))
 	if err == nil {
 		s.History.codec.failed.put(key, failed, 1+len(failed))
 	}
 	return failed, err
 }
 
-func (s *Snapshot) failedTasks(ctx context.Context, run *state.Run) (failed []FailedTask, err error) {
-	q := TaskQuery{RunID: run.RunID, Limit: tasksAtOnce, Match: func(t TaskHead) bool {
+// SkippedTasks returns the skipped tasks of a run.
+func (s *Snapshot) SkippedTasks(ctx context.Context, run *state.Run) ([]FailedTask, error) {
+	return s.matchingTasks(ctx, run, func(t TaskHead) bool { return t.Kind == event.KindTask && t.State == state.TaskSkipped })
+}
+
+func isFailed(run *state.Run) func(TaskHead) bool {
+	return func(t TaskHead) bool {
 		return t.Kind == event.KindTask && (t.State == state.TaskFailed || t.State == state.TaskCancelled && run.State == state.RunTimedOut)
-	}}
+	}
+}
+
+func (s *Snapshot) matchingTasks(ctx context.Context, run *state.Run, match func(TaskHead) bool) (failed []FailedTask, err error) {
+	q := TaskQuery{RunID: run.RunID, Limit: tasksAtOnce, Match: match}
 	for {
 		page, err := s.FindTasks(ctx, q)
 		if err != nil {

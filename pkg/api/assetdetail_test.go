@@ -62,8 +62,9 @@ func TestFailedPartitionsAreListedCountedAndExplained(t *testing.T) {
 
 	status, err := c.execution.GetRunStatus(t.Context(), &servov1.GetRunStatusRequest{RunId: run})
 	require.NoError(t, err)
-	require.Len(t, status.GetNext(), 1)
-	require.Equal(t, "retry", status.GetNext()[0].GetAction())
+	require.Len(t, status.GetNext(), 2)
+	require.Equal(t, "run", status.GetNext()[0].GetAction())
+	require.Equal(t, "retry", status.GetNext()[1].GetAction())
 	attention, err := c.state.ListAttention(t.Context(), &servov1.ListAttentionRequest{})
 	require.NoError(t, err)
 	require.Equal(t, "retry", attention.GetAttention()[0].GetNext().GetAction())

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -66,11 +67,14 @@ func (a *app) statusCommand() *cobra.Command {
 				if len(args) == 0 {
 					a.noteNoTicks(cmd.Context(), v)
 				}
+				now := event.At(a.Clock.Now())
 				s, run, err := engine.FindRun(cmd.Context(), v.Snapshot, optional(args))
+				if err != nil && len(args) == 0 && a.table() {
+					return errors.Join(a.noteAttention(cmd.Context(), v, now), err)
+				}
 				if err != nil {
 					return err
 				}
-				now := event.At(a.Clock.Now())
 				status := &runStatus{Status: view.StatusOf(s, run, now), run: run}
 				if !run.State.Terminal() {
 					if o, ok := owner(cmd.Context(), v.dir); ok {
@@ -95,6 +99,19 @@ func (a *app) statusCommand() *cobra.Command {
 			})
 		},
 	}
+}
+
+// noteAttention prints what needs attention if there is no run to show, for example because all ticks of a schedule
+// were refused.
+func (a *app) noteAttention(ctx context.Context, v published, now event.Time) error {
+	found, err := engine.FindAttention(ctx, v.Snapshot, a.knownAssets(ctx, v.project), now)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	out := &sheet{style: a.style, width: 12}
+	a.attentionText(out, found, now)
+	a.note("%s", strings.Trim(out.String(), "\n"))
+	return nil
 }
 
 // maxStatus is the maximum number of items in each list of a status.

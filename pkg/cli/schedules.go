@@ -70,6 +70,7 @@ func scheduleColumns() []column[engine.Schedule] {
 		{Name: "started", Value: func(s engine.Schedule) any { return s.Started }},
 		{Name: "skipped", Value: func(s engine.Schedule) any { return s.Skipped }},
 		{Name: "dropped", Value: func(s engine.Schedule) any { return s.Dropped }},
+		{Name: "failures", Value: func(s engine.Schedule) any { return s.Failures }},
 	}
 }
 

@@ -22,7 +22,7 @@ type Idle struct {
 	// 0: unknown.
 	PSS int64 `json:"pss_bytes,omitempty"`
 	RSS int64 `json:"rss_bytes,omitempty"`
-	// Heap is how much the schedules of W9 enlarge the live heap, in bytes.
+	// Heap is the number of bytes that the schedules of W9 add to the live heap.
 	Heap int64 `json:"heap_bytes,omitempty"`
 	// CPU is the CPU time as a percentage of one core.
 	CPU float64 `json:"cpu_percent"`

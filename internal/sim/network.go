@@ -138,7 +138,7 @@ func (w *world) request(method string, u *url.URL, header http.Header, body []by
 	})
 }
 
-// route draws a process of a kind of machine, or returns nil if none is serving.
+// route draws one of the serving processes on machines of a kind. It returns nil if there is none.
 func (w *world) route(kind string) *process {
 	var live []*process
 	for _, m := range w.machines {

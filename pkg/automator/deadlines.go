@@ -130,8 +130,8 @@ func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *s
 	return item
 }
 
-// notMadeSince removes from late the partitions with an output that was made after the time since. These outputs may be
-// stale, and their rows may be in history.
+// notMadeSince returns the late partitions without those that have an output from after the time since. These outputs
+// may be stale, and their rows may be in history.
 func notMadeSince(ctx context.Context, snap *snapshot.Snapshot, asset string, late []string, since event.Time) ([]string, error) {
 	made := map[string]bool{}
 	for row, err := range snap.WithHidden(ctx, asset) {

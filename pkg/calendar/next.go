@@ -164,7 +164,7 @@ func (s *Schedule) Jitter(id string, tick time.Time) time.Duration {
 	return time.Duration(binary.BigEndian.Uint64(sum[:8])%uint64(most)) * time.Second //nolint:gosec // positive, and below a day
 }
 
-// Due returns the time at which a tick is due: the tick and its jitter.
+// Due returns the time at which a tick is due: the tick plus its jitter.
 func (s *Schedule) Due(id string, tick time.Time) time.Time {
 	return tick.Add(s.Jitter(id, tick))
 }

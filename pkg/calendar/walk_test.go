@@ -85,8 +85,8 @@ var patterns = []pattern{
 	},
 }
 
-// matching calls the function found with each matching local time in [from, to), in order. Local times are whole
-// minutes, given as the Unix times at which clocks in UTC show them.
+// matching calls a callback with each matching local time in [from, to), in order. Local times are whole minutes, given
+// as the Unix times at which clocks in UTC show them.
 func (p *pattern) matching(from, to int64, found func(wall int64)) {
 	var times [24 * 60]bool
 	for i := range times {

@@ -45,9 +45,9 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 	return planned(built, err)
 }
 
-// history returns the values that a check has measured in other partitions than the given one. season is the day of the
-// week of these values; "" for a check that does not compare by season. history omits values that were measured before
-// the metric of the check was changed.
+// history returns the values that a check has measured in partitions other than the given one. The parameter season is
+// the day of the week of these values, or "" for a check that does not compare by season. history omits values that
+// were measured before the metric of the check was changed.
 func history(s *state.State, asset string, check *quality.Check, season, partition string) (past []int64, err error) {
 	row := s.CheckHistory.Get(state.Key3{A: asset, B: check.Name, C: season})
 	if row == nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Limits of a run's plan, inline or by reference. A whole domain has room for the same numbers of tasks and edges, so
-// package plan creates only smaller plans.
+// Limits of a run's plan, inline or by reference. A domain is designed for the same numbers of tasks and edges in all
+// of its live runs together, so package plan creates only smaller plans.
 const (
 	MaxPlanTasks = 1_000_000
 	MaxPlanEdges = 4_000_000

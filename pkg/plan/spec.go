@@ -129,8 +129,8 @@ type Work struct {
 	// example in a warehouse. Such tasks need no commit marker. Downstream tasks wait for them
 	// and read nothing.
 	Output string `json:"output,omitempty"`
-	// Text is the format of the text files that Command writes and from which the worker makes the
-	// table of the asset. nil: the names of the files determine the format.
+	// Text is the format of the text files that Command writes. The worker makes the table of the asset from these
+	// files. Nil: the names of the files determine the format.
 	Text *TextOutput `json:"text,omitempty"`
 	// Env are extra environment variables for Command.
 	Env map[string]string `json:"env,omitempty"`

@@ -104,8 +104,8 @@ func (l *loader) fingerprint() {
 	release.SetCodes(l.project.Assets)
 }
 
-// collect adds to an asset's code the files that its query or command names, and those that match the patterns in its
-// field code.
+// collect adds to an asset's code the files that its query or command names, and those that match the patterns of its
+// setting `code`.
 func (c *codeReader) collect(a *declared) {
 	named := a.files
 	for _, word := range a.Work.Command {

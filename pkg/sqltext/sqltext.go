@@ -39,8 +39,8 @@ func inName(sql string, i int) bool {
 	return c == '_' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
 }
 
-// upTo searches text for the first occurrence of mark at or after the offset from, and returns the offset of the end
-// of this occurrence. If there is none, it returns the length of text.
+// upTo searches text[from:] for the first occurrence of mark, and returns the offset in text at which it ends. If there
+// is none, upTo returns the length of text.
 func upTo(text string, from int, mark string) int {
 	if at := strings.Index(text[from:], mark); at >= 0 {
 		return from + at + len(mark)

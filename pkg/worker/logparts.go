@@ -24,8 +24,8 @@ const (
 	partBytes = 64 << 10
 )
 
-// logParts stores the parts of the log of one execution. Only one goroutine uses it at a time: first the goroutine that
-// executes run, and after end has returned, the goroutine of the attempt.
+// logParts stores the parts of the log of one execution. Only one goroutine uses it at a time: first the one that
+// executes [logParts.run]; then, when [logParts.end] has returned, the goroutine of the attempt.
 type logParts struct {
 	a      *attempt
 	mask   *secret.Mask   // a copy, because the command of a check replaces the mask of the attempt

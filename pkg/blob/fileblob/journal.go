@@ -272,8 +272,8 @@ func zeroBytes(n int64) []byte {
 	return make([]byte, n)
 }
 
-// leave marks the directory as consistent. If a file could not be renamed to its final name, the journal must not
-// contain its record, so leave starts a new journal.
+// leave marks the directory as consistent. If a file could not be renamed to its final name, the record of the file
+// must not stay in the journal. In this case, leave starts a new journal.
 func (s *Store) leave(failed error) {
 	j := s.journal
 	if j == nil {

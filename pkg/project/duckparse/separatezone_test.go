@@ -115,8 +115,8 @@ func TestBatchesOfMonthsInTimeZones(t *testing.T) {
 	}
 }
 
-// TestSeparateQueriesInZonesHaveTheSameRowsAlone executes each accepted query for some days together, and for each day
-// alone. Some of the days have 23 or 25 hours.
+// TestSeparateQueriesInZonesHaveTheSameRowsAlone executes each accepted query once for several days, and once for each
+// of these days, and compares the rows. Some of the days have 23 or 25 hours.
 func TestSeparateQueriesInZonesHaveTheSameRowsAlone(t *testing.T) {
 	for zone, days := range map[string][]string{
 		"Europe/Paris":     {"2025-03-29", "2025-03-30", "2025-03-31", "2025-04-01", "2025-10-25", "2025-10-26", "2025-10-27"},

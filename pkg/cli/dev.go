@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -334,8 +336,14 @@ func (a *app) reportRuns(ctx context.Context, s *session) error {
 		for _, run := range ended {
 			a.noteEnd(run)
 		}
+		if err := a.Clock.Sleep(ctx, reportPause); err != nil {
+			return err
+		}
 	}
 }
+
+// reportPause is the minimum time between two looks at the runs, because each look visits all runs of the live state.
+const reportPause = 200 * time.Millisecond
 
 // runsSeen contains the runs of the live state, by id. The value is true if the run had not ended when it was last
 // seen. Ids do not show which runs are new: the id of a requested run has the time at which the request became ready,
@@ -355,10 +363,8 @@ func (seen runsSeen) update(s *state.State) (started, ended []*state.Run) {
 		}
 		seen[run.RunID] = !run.State.Terminal()
 	}
-	for id := range seen {
-		if s.Runs.Get(id) == nil {
-			delete(seen, id)
-		}
+	if len(seen) > s.Runs.Len() { // runs have moved to history
+		maps.DeleteFunc(seen, func(id string, _ bool) bool { return s.Runs.Get(id) == nil })
 	}
 	return started, ended
 }

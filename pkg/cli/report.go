@@ -107,10 +107,6 @@ func (a *app) skippedForQuality(s *state.State, runID string) {
 
 // adviseRetry says how to repeat the failed tasks.
 func (a *app) adviseRetry(f view.Repeat, runID string) {
-	if f.OnlyChecks {
-		a.note("the run has changed no outputs: fix the data that the checks reject, then materialize these partitions again with `servo run`")
-		return
-	}
 	for _, line := range f.Advice(runID) {
 		a.note("%s", line)
 	}

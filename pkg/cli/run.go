@@ -339,17 +339,17 @@ func (a *app) resume(ctx context.Context, args []string) error {
 		if err != nil {
 			return engine.RunHandle{}, err
 		}
-		for len(left) == 0 {
+		if len(left) == 0 {
 			left = unfinished(snap.State)
-			if len(left) > 0 {
-				break
-			}
-			if snap.State.PendingCount() == 0 {
-				return engine.RunHandle{}, errNothingLeft
-			}
-			if snap, err = s.Await(ctx, snap.Revision); err != nil { // until the runs of the requests are planned
+		}
+		for len(left) == 0 && snap.State.PendingCount() > 0 { // until the runs of the requests are planned
+			if snap, err = s.Await(ctx, snap.Revision); err != nil {
 				return engine.RunHandle{}, err
 			}
+			left = unfinished(snap.State)
+		}
+		if len(left) == 0 {
+			return engine.RunHandle{}, errNothingLeft
 		}
 		next := left[0]
 		found, left = true, left[1:]

@@ -169,7 +169,7 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	case len(failed) > 0:
 		fmt.Fprintf(out, "\nservo logs %s %s\n%s\n", st.RunID, quoted(readable(failed[0].TaskKey)), strings.Join(st.Repeat.Advice(st.RunID), "\n"))
 	case st.Repeat.OnlyApproved() && st.Repeat.Skipped:
-		out.WriteString("\nRun the assets that read the approved outputs: servo run --stale\n")
+		fmt.Fprintf(out, "\n%s\n", strings.Join(st.Repeat.Advice(st.RunID), "\n"))
 	case !st.State.Terminal() && st.Owner == 0:
 		out.WriteString("\nNo process is executing this run. Resume it with: servo run --resume\n")
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -438,16 +437,6 @@ func eachFailure(
 	found func(t *state.Task, partition string),
 ) error {
 	return eachUnmade(ctx, snap, since, calendar, assets, snap.FailedTasks, found)
-}
-
-// eachSkipped is like [eachFailure], for the partitions whose task was skipped because an upstream task failed.
-func eachSkipped(
-	ctx context.Context, snap *snapshot.Snapshot, calendar plan.Calendar, assets map[string]*plan.Asset, found func(t *state.Task, partition string),
-) error {
-	return eachUnmade(ctx, snap, "", calendar, assets, func(ctx context.Context, run *state.Run) ([]snapshot.FailedTask, error) {
-		skipped, err := snap.SkippedTasks(ctx, run)
-		return slices.DeleteFunc(skipped, func(one snapshot.FailedTask) bool { return one.Task.ErrorCode != fold.CodeUpstreamFailed }), err
-	}, found)
 }
 
 // eachUnmade calls the callback found for each partition of the tasks that tasksOf returns for the newest runs with

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -200,6 +201,17 @@ func selectedAssets(r *plan.Request) (map[ids.AssetKey]bool, error) {
 	return selected, nil
 }
 
+// failedAndSkipped returns the failed tasks of a run, and those that the run skipped because an upstream task failed.
+func failedAndSkipped(ctx context.Context, snap *snapshot.Snapshot, run *state.Run) ([]snapshot.FailedTask, error) {
+	failed, err := snap.FailedTasks(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	skipped, err := snap.SkippedTasks(ctx, run)
+	skipped = slices.DeleteFunc(skipped, func(one snapshot.FailedTask) bool { return one.Task.ErrorCode != fold.CodeUpstreamFailed })
+	return slices.Concat(failed, skipped), err
+}
+
 // failedPartitions returns the partitions whose task failed in one of the newest runs with failed tasks, and that no
 // later run has materialized. If skipped is true, it also returns the partitions that these runs skipped because an
 // upstream task failed: nothing else would materialize them after the failure is fixed.
@@ -220,11 +232,13 @@ func failedPartitions(
 		}
 		found[key][partition] = true
 	}
-	err := eachFailure(ctx, snap, "", calendar, assets, add)
-	if err == nil && skipped {
-		err = eachSkipped(ctx, snap, calendar, assets, add)
+	tasksOf := snap.FailedTasks
+	if skipped {
+		tasksOf = func(ctx context.Context, run *state.Run) ([]snapshot.FailedTask, error) {
+			return failedAndSkipped(ctx, snap, run)
+		}
 	}
-	if err != nil {
+	if err := eachUnmade(ctx, snap, "", calendar, assets, tasksOf, add); err != nil {
 		return nil, err
 	}
 	only := make(map[ids.AssetKey][]string, len(found))

@@ -25,10 +25,10 @@ var (
 	fieldFollows = regexp.MustCompile(`^(?:[ \t]*\n|[ \t]+[a-z_]+:)`)
 )
 
-// misspeltHeader returns where a first comment that was probably meant as a header begins, and where its fields begin.
+// findMisspelt returns where a first comment that was probably meant as a header begins, and where its fields begin.
 // Examples are comments that begin with "/* servo:" or "/* sevro", if the names of fields follow. Such a comment is an
 // error: as an ordinary comment, its fields would be ignored.
-func misspeltHeader(text []byte) (start, fields int, ok bool) {
+func findMisspelt(text []byte) (start, fields int, ok bool) {
 	at := firstComment.FindSubmatchIndex(text)
 	if at == nil {
 		return 0, 0, false
@@ -56,8 +56,9 @@ func countFields(text []byte) (known, unknown int) {
 	if yaml.Unmarshal(text, &names) != nil {
 		return 0, 0
 	}
+	fields := slices.Concat(assetFields, queryFields)
 	for name := range names {
-		if slices.ContainsFunc(slices.Concat(assetFields, queryFields), func(f field[declared]) bool { return f.name == name }) {
+		if slices.ContainsFunc(fields, func(f field[declared]) bool { return f.name == name }) {
 			known++
 		} else {
 			unknown++
@@ -74,13 +75,29 @@ func splitHeader(text []byte) (header []byte, body int) {
 	if found == nil {
 		return nil, 0
 	}
-	start := found[3]
+	return headerFrom(text, found[3])
+}
+
+// headerFrom is [splitHeader] for a header whose YAML begins at start.
+func headerFrom(text []byte, start int) (header []byte, body int) {
 	length := bytes.Index(text[start:], []byte("*/"))
 	if length < 0 {
 		return nil, -1
 	}
 	end := start + length
 	return append(blank(text[:start]), text[start:end]...), end + len("*/")
+}
+
+// misspeltHeader is [splitHeader] for a file whose header is misspelt, which it reports. The fields are read all the same,
+// so that commands and readers of the asset know it.
+func (l *loader) misspeltHeader(name string, text []byte) (header []byte, body int) {
+	at, fields, ok := findMisspelt(text)
+	if !ok {
+		return nil, 0
+	}
+	l.report(offsetPlace(name, text, at), "write /* servo", "the comment with the asset's fields starts with %q", text[at:fields])
+	header, body = headerFrom(text, fields)
+	return header, max(body, 0)
 }
 
 // blank replaces every character with a space, except line ends.
@@ -102,19 +119,14 @@ func (l *loader) readSQLAsset(name string, text []byte) {
 		l.report(a.at, "end it with */", "the comment with the asset's fields is not closed")
 		return
 	}
-	body := text[start:]
-	if at := headerLate.FindIndex(body); at != nil && header == nil {
-		l.report(offsetPlace(name, text, start+at[0]), "move it to the start", "the comment with the asset's fields must come first in the file")
+	if at := headerLate.FindIndex(text); at != nil && header == nil {
+		l.report(offsetPlace(name, text, at[0]), "move it to the start", "the comment with the asset's fields must come first in the file")
 		return
 	}
-	if at, fields, ok := misspeltHeader(text); ok && header == nil {
-		l.report(offsetPlace(name, text, at), "write /* servo", "the comment with the asset's fields starts with %q", text[at:fields])
-		// Read the fields all the same, so that commands and readers of the asset know it.
-		if length := bytes.Index(text[fields:], []byte("*/")); length >= 0 {
-			start = fields + length + len("*/")
-			header, body = append(blank(text[:fields]), text[fields:fields+length]...), text[start:]
-		}
+	if header == nil {
+		header, start = l.misspeltHeader(name, text)
 	}
+	body := text[start:]
 	n := f.parse(header)
 	l.nameless = l.nameless || n == nil && len(bytes.TrimSpace(header)) > 0 // the header may set another key
 	if n != nil && !isNull(n) {

@@ -20,7 +20,7 @@ func TestMisspeltHeaderNeedsFields(t *testing.T) {
 		"/* tags: [a]":                                       "",
 		"/* Servo materializes this. */ SELECT 1 /* x: 1 */": "",
 	} {
-		start, fields, ok := misspeltHeader([]byte(text))
+		start, fields, ok := findMisspelt([]byte(text))
 		require.Equal(t, want != "", ok, text)
 		if ok {
 			require.Equal(t, want, text[start:fields], text)

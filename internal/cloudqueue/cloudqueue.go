@@ -87,7 +87,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // deliveries.
 func (q *Queue) Operations() (calls, deliveries int64) { return q.calls.Load(), q.deliveries.Load() }
 
-// call calls the function do after half of the drawn latency, and returns after the other half.
+// call waits for half of the drawn latency, executes do, and waits for the other half.
 func (q *Queue) call(ctx context.Context, verb, queueName, name string, do func() error) error {
 	half := q.cfg.Random.Draw(q.cfg.Model.Call) / 2 //nolint:mnd // one half passes before the call, one after it
 	wait := func() error {

@@ -160,7 +160,7 @@ func (r *forgetResult) text() string {
 	if r.DeletedFrom == nil {
 		fmt.Fprintf(&text, "these outputs %s, and no file is deleted, because defaults.keep is all\n", verb)
 	} else {
-		fmt.Fprintf(&text, "these outputs %s; `servo admin gc` deletes their files from %s on\n", verb, r.DeletedFrom.Format(time.RFC3339))
+		fmt.Fprintf(&text, "these outputs %s; from %s on, `servo admin gc` deletes their files\n", verb, r.DeletedFrom.Format(time.RFC3339))
 	}
 	return text.String()
 }

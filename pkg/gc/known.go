@@ -212,9 +212,9 @@ func (k *known) see(ctx context.Context, p *pass, cells []*cell) error {
 	return nil
 }
 
-// load reads the successes of the partitions that may have garbage, and which outputs pinned revisions show for these
-// partitions. A partition may have garbage if it stores more than its visible output, or if its visible output is
-// hidden.
+// load reads the successes of the partitions that may have garbage. It also reads the outputs that pinned revisions
+// show for these partitions. A partition may have garbage if it stores more than its visible output, or if its visible
+// output is hidden.
 func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 	if err := k.see(ctx, p, cells); err != nil {
 		return err

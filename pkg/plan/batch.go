@@ -15,11 +15,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch are always all
-// combinations of some values of each dimension, so one list of values per dimension describes the batch exactly. This
-// holds in two cases. Either the partitions of the batch differ in one dimension only, or the selected partitions
-// themselves are all combinations of their values, and the batch contains all selected partitions, or all of them
-// between two gaps in time.
+// An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch are all
+// combinations of some values of each dimension, so one list of values per dimension describes the batch exactly. There
+// are two kinds of batches. In the first kind, the partitions differ in one dimension only. The second kind requires
+// that the selected partitions are all combinations of their values. Such a batch contains all selected partitions, or
+// all that lie between two gaps in time.
 
 // CheckBatch returns an error if an asset declares a batch, but must not have one.
 func (a *Asset) CheckBatch() error {

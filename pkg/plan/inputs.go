@@ -205,7 +205,7 @@ func (b *builder) edgesOf(n *node) []edge {
 	return edges
 }
 
-// newTask returns a task of a node without its inputs.
+// newTask returns a task of a node. It does not set the inputs of the task.
 func (b *builder) newTask(n *node, cells, critical, errors []string) (Task, error) {
 	task := Task{TaskDef: taskDef(n.asset, n.tasks[n.at[cells[0]]], cells[0])}
 	task.Checks, task.ErrorChecks, task.Quarantine = critical, errors, n.asset.Work.Quarantine

@@ -356,7 +356,7 @@ func (f yamlFile) checkName(n *yaml.Node, c *check) {
 		f.fail(n, "", "name is %s; use 1 to %d of a-z, 0-9 and _", quoteShort(s), quality.MaxName)
 		return
 	case slices.Contains(contractNames, s):
-		f.fail(n, "choose another name", "the name %s is reserved for the field columns of the asset", s)
+		f.fail(n, "choose another name", "the name %s is reserved for a check that the asset's field `columns` defines", s)
 		return
 	}
 	c.Name = s

@@ -83,12 +83,12 @@ type Evaluation struct {
 type evaluated struct {
 	asset   *plan.Asset
 	members *space.Members
-	// If loaded is true, columns and newest cover all partitions. Otherwise, the map some contains the cells that were
+	// If loaded is true, columns and newest cover all partitions. Otherwise, lookedUp contains the cells that have been
 	// looked up so far; a nil cell means that the partition is not materialized.
 	columns
-	newest newest
-	loaded bool
-	some   map[string]*cell
+	newest   newest
+	loaded   bool
+	lookedUp map[string]*cell
 	// marks are the marks by partition. hidden are the marks of outputs that are marked as missing. An output that
 	// replaces a hidden output is not hidden.
 	marks  map[string][]*state.Mark
@@ -128,7 +128,7 @@ func (e *Evaluation) asset(key ids.AssetKey) (*evaluated, error) {
 	if err != nil {
 		return nil, fmt.Errorf("evaluate asset %s: %w", key, err)
 	}
-	a := &evaluated{asset: asset, members: members, some: map[string]*cell{}}
+	a := &evaluated{asset: asset, members: members, lookedUp: map[string]*cell{}}
 	if asset.Code != "" {
 		if err := e.accept(a); err != nil {
 			return nil, err
@@ -225,20 +225,20 @@ func (e *Evaluation) cell(a *evaluated, partition string) (*cell, error) {
 	if a.loaded {
 		return a.cell(partition), nil
 	}
-	if known, ok := a.some[partition]; ok {
+	if known, ok := a.lookedUp[partition]; ok {
 		return known, nil
 	}
 	row, err := e.data.Version(a.asset.Key, partition)
 	if err != nil {
 		return nil, fmt.Errorf("evaluate asset %s: %w", a.asset.Key, err)
 	}
-	a.some[partition] = nil
+	a.lookedUp[partition] = nil
 	if row != nil && a.members.Has(partition) {
 		c := e.texts.cellOf(row, a.markOf(row))
 		delete(a.hidden, partition)
-		a.some[partition] = &c
+		a.lookedUp[partition] = &c
 	}
-	return a.some[partition], nil
+	return a.lookedUp[partition], nil
 }
 
 // version returns a cell with a version. Readers of the partition are stale if they have not read this version. It is

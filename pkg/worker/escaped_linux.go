@@ -84,9 +84,9 @@ func (p *process) escaped(c child, own int, sessions map[int]bool, others func(s
 		return true
 	}
 	// The process has left the worker's session and has no tag. It is not a command, because commands stay in that
-	// session. The command that started it is older than the process. So if this command is older, and no other running
-	// command is, this command has started it. A process that is older than this command may be older than the worker:
-	// it is not killed, but is reaped after its end.
+	// session. The command that started the process is older than the process. So if p is the only running command that
+	// is older than the process, p has started it. A process that is older than p may be older than the worker: it is
+	// not killed, but is reaped after its end.
 	return c.session != own && !others(c.started) && (c.zombie || c.started >= p.started)
 }
 

@@ -84,14 +84,14 @@ func New(inner blob.Store, cfg Config) *Store {
 	return &Store{inner: inner, cfg: cfg, mutated: map[string]time.Time{}}
 }
 
-// timed calls the function do after half of the drawn latency, and returns after the other half.
-func timed[T any](ctx context.Context, s *Store, d latency.Dist, verb, key string, do func() (T, error)) (T, error) {
+// timed calls f after half of the drawn latency, and returns after the other half.
+func timed[T any](ctx context.Context, s *Store, d latency.Dist, verb, key string, f func() (T, error)) (T, error) {
 	half := s.cfg.Random.Draw(d) / 2 //nolint:mnd // half of the latency passes before the operation, half after it
 	var none T
 	if err := s.wait(ctx, half, verb, key); err != nil {
 		return none, err
 	}
-	value, err := do()
+	value, err := f()
 	if err := s.wait(ctx, half, verb, key); err != nil {
 		return none, err
 	}
@@ -176,20 +176,20 @@ func (s *Store) Open(ctx context.Context, key string) (r io.ReadCloser, o blob.O
 		}
 		return nil, blob.Object{}, err
 	}
-	return &metered{ReadCloser: r, read: func(n int) { s.meter.add(key, Count{BytesOut: int64(n)}) }}, o, nil
+	return &metered{ReadCloser: r, count: func(n int) { s.meter.add(key, Count{BytesOut: int64(n)}) }}, o, nil
 }
 
-// metered is a reader that calls the function read with the number of bytes of each Read.
+// metered is a reader that passes the number of bytes of each Read to the function count.
 type metered struct {
 	io.ReadCloser
-	read func(n int)
+	count func(n int)
 }
 
 // Read implements [io.Reader].
 func (m *metered) Read(p []byte) (int, error) {
 	n, err := m.ReadCloser.Read(p)
 	if n > 0 {
-		m.read(n)
+		m.count(n)
 	}
 	return n, err
 }

@@ -90,7 +90,7 @@ func (w *writer) partition(a *plan.Asset, key string, p ids.Partition, n int) *s
 	return row
 }
 
-// segment contains the rows of one segment of history, for each table about runs.
+// segment contains the rows of some runs. They become one segment of history in each of the three tables.
 type segment struct {
 	runs     []*state.Run
 	tasks    []*state.Task

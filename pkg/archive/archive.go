@@ -48,7 +48,7 @@ const (
 // errDamaged means that a file cannot be decoded or does not match its checksums.
 var errDamaged = errors.New("the archive file is damaged")
 
-// errUnread means that a file that may contain an entry could not be read. Another read may succeed.
+// errUnread means that a file could not be read. The file may contain the entry, and another read may succeed.
 var errUnread = errors.New("an archive file could not be read")
 
 // Damaged reports whether err, an error of reading an entry, means that the entry is lost, because the only files that
@@ -67,7 +67,7 @@ type Entry struct {
 // Prefix returns the key prefix of a domain's files.
 func Prefix(d ids.Domain) string { return root + d.Path() + "/" }
 
-// Key returns the object key of the file that begins with the entry first.
+// Key returns the object key of the file whose first entry is given.
 func Key(d ids.Domain, first string) string { return folderOf(d, first) + first + extension }
 
 // folderOf returns the key prefix of the files of an entry's day.

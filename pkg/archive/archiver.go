@@ -181,7 +181,7 @@ func (a *Archiver) list(ctx context.Context, until string) (names []ledger.Name,
 	return names, false, nil
 }
 
-// read reads entries. It skips unreadable entries, which stay in the ledger. This process retries them when it
+// read reads entries. It skips unreadable entries, which stay in the ledger. The archiver reads them again when it
 // archives the next span. contended is true if some of the entries were deleted meanwhile, so that another archiver
 // must be working on them.
 func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Entry, contended bool, err error) {

@@ -30,7 +30,8 @@ func TestArchiveMovesWholeDaysBelowCutoff(t *testing.T) {
 	fx.requireComplete()
 }
 
-// Invariant I-16 limits the requests for an archived entry, and for a domain without work.
+// Invariant I-16 limits the requests that archiving an entry needs. If there is nothing to archive, no request is
+// allowed.
 func TestI16ArchiveCostsTwoRequestsPerEntry(t *testing.T) {
 	fx := newFixture(t)
 	fx.hours(30)

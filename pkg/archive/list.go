@@ -11,8 +11,7 @@ import (
 
 // Range selects the entries that List yields.
 type Range struct {
-	// After and Until select entries greater than After and up to Until, inclusive.
-	// Empty means no limit.
+	// The selected entries are greater than After and at most Until. Empty means no limit.
 	After, Until string
 	// Most is the maximum number of entries from the ledger; 0: no limit.
 	Most int
@@ -71,7 +70,7 @@ func (m *merge) begin() error {
 	}
 	opts := blob.ListOptions{Prefix: Prefix(r.domain)}
 	if m.in.After != "" {
-		opts.StartAfter = folderOf(r.domain, m.in.After) // earlier files of that day may contain later entries
+		opts.StartAfter = folderOf(r.domain, m.in.After) // any file of this day may contain later entries
 	}
 	for name, err := range firsts(m.ctx, r.store, r.domain, opts) {
 		if err != nil {

@@ -178,7 +178,7 @@ func (a *app) muteCommand() *cobra.Command {
 func (a *app) unmuteCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "unmute RULE",
-		Short: "Send messages of a muted rule again",
+		Short: "Unmute an alert rule: send messages of the rule again",
 		Args:  takes("RULE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {

@@ -19,8 +19,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// bind binds the queries of a project against the columns of their inputs and returns the problems. The result skipped
-// describes the queries that it could not bind. The result warnings lists extensions that this machine does not have.
+// bind binds the queries of a project against the columns of their inputs and returns the problems. It also returns
+// warnings about extensions that this machine does not have, and a description of the queries that it could not bind.
 func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Problems, warnings []string, skipped string, err error) {
 	options := a.options(p)
 	b := worker.Binding{Root: p.Root, Data: p.Data, State: options.Dir, Assets: p.Assets}
@@ -92,8 +92,8 @@ func (a *app) outputs(ctx context.Context, p *project.Project) (found *outputs, 
 	return found, closeState, nil
 }
 
-// newest returns the partitions of an asset that have outputs, the newest first. If all is false, it returns only the
-// first of them.
+// newest returns the partitions of an asset that have outputs, the newest first. If the parameter all is false, newest
+// returns only the first of them.
 func (o *outputs) newest(ctx context.Context, asset ids.AssetKey, all bool) (rows []*state.Partition, err error) {
 	if o.snap == nil {
 		return nil, nil

@@ -196,7 +196,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 	return exitFailed
 }
 
-// note prints a message for the user that is not data.
+// note prints a message for the user to standard error.
 func (a *app) note(format string, args ...any) {
 	fmt.Fprintf(a.redactor.Writer(a.Stderr), format+"\n", args...)
 }

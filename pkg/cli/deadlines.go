@@ -20,7 +20,8 @@ func (a *app) deadlinesCommand() *cobra.Command {
 		Annotations: writesRows,
 		Short:       "List the deadlines of assets, and show which are late or at risk",
 		Long: "List the deadlines, freshness and SLAs of the deployed release. A deadline is at risk if the missing work would\n" +
-			"take longer than the time that is left. The estimate is the 95th percentile of the durations of earlier tasks.",
+			"take longer than the time that is left. A task is expected to take the 95th percentile of the durations of\n" +
+			"earlier tasks.",
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.read(cmd.Context(), func(v published) error {

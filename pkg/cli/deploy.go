@@ -34,7 +34,7 @@ func (a *app) deployCommand() *cobra.Command {
 		Use:   "deploy",
 		Short: "Deploy the project: make its files the current release",
 		Long: "Compile the project and make it the current release of its environment. If another release is deployed\n" +
-			"while this command runs, the deployment fails with RELEASE_CONFLICT and changes nothing. A deployment between\n" +
+			"while this command runs, the command fails with RELEASE_CONFLICT and changes nothing. A deployment between\n" +
 			"`servo plan` and `servo deploy` is not detected.",
 		Example: "  servo deploy --env prod --message 'new rates'\n" +
 			"  servo deploy --accept mart/revenue      the new code does not make its partitions stale",
@@ -124,8 +124,8 @@ func (a *app) deploy(ctx context.Context, f deployFlags) error {
 	})
 }
 
-// noteStale prints how many partitions are stale after a deployment. It counts only assets whose code the deployment
-// has changed.
+// noteStale prints how many partitions are stale after a deployment. It counts only partitions of assets whose code the
+// deployment has changed.
 func (a *app) noteStale(ctx context.Context, s *session, p *project.Project, assets []plan.Asset, changes []release.Change) {
 	var names []string
 	stale := 0

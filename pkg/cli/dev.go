@@ -96,7 +96,7 @@ func (l *loaded) set(p *project.Project) (before *project.Project) {
 	defer l.mu.Unlock()
 	before = l.project
 	l.project, l.usable = p, true
-	l.graph, _ = plan.NewGraph(p.Assets) // after an error, calls that need the graph report it
+	l.graph, _ = plan.NewGraph(p.Assets) // calls that need the graph report the error
 	return before
 }
 
@@ -105,7 +105,7 @@ func (l *loaded) deployed(p *project.Project, sha, source string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.project, l.usable, l.release, l.source = p, true, sha, source
-	l.graph, _ = plan.NewGraph(p.Assets) // after an error, calls that need the graph report it
+	l.graph, _ = plan.NewGraph(p.Assets) // calls that need the graph report the error
 }
 
 // codeFiles returns the files of the project that belong to the code of its assets.
@@ -186,7 +186,7 @@ func (a *app) dev(ctx context.Context, f *devFlags) error {
 	}
 	a.note("project %s, %s, serving on %s", a.style.bold(settings.Name), content, a.style.bold(stack.URL))
 	login := stack.LoginURL()
-	a.note("web page, for one browser: %s", login)
+	a.note("web page, with a login for one browser: %s", login)
 	if f.open {
 		if err := a.browse(ctx, login); err != nil {
 			a.warn("%v", err)

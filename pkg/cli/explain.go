@@ -71,7 +71,8 @@ func (a *app) explainTask(ctx context.Context, v published, now event.Time, run,
 	return api.Read[view.Explanation](found), nil
 }
 
-// noTask extends the error about an unknown task: it names an asset that has the given name, or a similar one.
+// noTask adds advice to the error about an unknown task. It names the asset that has the given name, or an asset with a
+// similar name.
 func (a *app) noTask(ctx context.Context, name string, err error) error {
 	key, _, _ := strings.Cut(name, "[")
 	if !errors.Is(err, engine.ErrNotFound) || !strings.Contains(key, "/") {
@@ -106,8 +107,7 @@ func (a *app) noTask(ctx context.Context, name string, err error) error {
 	return fmt.Errorf("explain %s: %w: no asset or task has this name: list the assets with `servo assets`", name, engine.ErrNotFound)
 }
 
-// backfillOf describes the backfill to which a run belongs if the backfill waits for a person's command. Otherwise it
-// returns "".
+// backfillOf describes the backfill to which a run belongs. It returns "" if no backfill waits for a person's command.
 func backfillOf(s *state.State, runID string) string {
 	run := s.Runs.Get(runID)
 	if run == nil {

@@ -176,7 +176,7 @@ func notPublished(p *project.Project, dir, file string) error {
 	if err == nil && slices.ContainsFunc(places, func(s publisher.Status) bool { return s.Record == record }) {
 		return fmt.Errorf("%s is kept up to date because of publish in %s: choose another file", file, project.ConfigFile)
 	}
-	return fmt.Errorf("%s was published, but not by the current %s: choose another file, or delete it and the folder %s",
+	return fmt.Errorf("%s was published, but not by the current %s: choose another file, or delete this one and the folder %s",
 		file, project.ConfigFile, publisher.LinksOf(file))
 }
 

@@ -41,8 +41,8 @@ func (a *app) extensionsDir() (string, error) {
 	return dir, nil
 }
 
-// withExtensions calls the function do with the folder of extensions of the project.
-func (a *app) withExtensions(ctx context.Context, do func(*worker.Extensions) error) (err error) {
+// withExtensions calls f with the folder of extensions of the project.
+func (a *app) withExtensions(ctx context.Context, f func(*worker.Extensions) error) (err error) {
 	dir, err := a.extensionsDir()
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (a *app) withExtensions(ctx context.Context, do func(*worker.Extensions) er
 		return fmt.Errorf("open extensions: %w", err)
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	return do(e)
+	return f(e)
 }
 
 // extensionRow is a file in the folder of extensions.

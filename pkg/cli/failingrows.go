@@ -102,7 +102,7 @@ func noResult(what string, known []string, check string) error {
 }
 
 func noSample(check, message string) error {
-	return fmt.Errorf("check %s stored no failing rows: measurements, commands, broken checks, and assets with `samples: 0` store none; its message: %s",
+	return fmt.Errorf("check %s stored no failing rows: measurements, commands, broken checks, and assets with `samples: 0` store none; message of the check: %s",
 		check, message)
 }
 

@@ -133,7 +133,7 @@ func (r *runner) stopped(ctx context.Context) bool {
 	return r.interrupted || errors.Is(context.Cause(ctx), errInterrupted)
 }
 
-// awaitOthers waits for runs of other commands that this process executes and would otherwise interrupt. It does not
+// awaitOthers waits for runs of other commands that this process executes and would interrupt by ending. It does not
 // wait for runs that schedules and backfills start during the wait, because a schedule may start runs forever, and a
 // backfill may start runs for days. The next process continues these runs. The user can stop waiting without losing
 // anything.

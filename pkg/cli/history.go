@@ -58,7 +58,8 @@ func readHistory(path string) ([]string, error) {
 	return slices.Clone(lines[max(0, len(lines)-maxHistory):]), nil
 }
 
-// Add implements [term.History]. It does nothing: the terminal would add each line, but append adds whole statements.
+// Add implements [term.History]. It ignores the lines that the terminal adds, because the method append adds whole
+// statements.
 func (h *history) Add(string) {}
 
 // Len implements [term.History].

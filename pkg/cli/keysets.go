@@ -33,8 +33,8 @@ func (a *app) addKeysCommand() *cobra.Command {
 		Use:         "add SET [KEY…]",
 		Annotations: writesDocument,
 		Short:       "Add keys to a key set",
-		Long: "Add keys to a key set. Keys that the set has already are ignored. The partitions of a key that was\n" +
-			"removed before are back with their outputs.",
+		Long: "Add keys to a key set. Keys that the set has already are ignored. If a key was removed before, its\n" +
+			"partitions are back with their outputs.",
 		Example: "  servo partitions add tenants acme globex\n  servo partitions add tenants --file tenants.txt",
 		Args:    takes("SET", "[KEY…]"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.changeKeys(cmd.Context(), args, &f) },
@@ -50,8 +50,8 @@ func (a *app) removeKeysCommand() *cobra.Command {
 		Use:         "remove SET [KEY…]",
 		Annotations: writesDocument,
 		Short:       "Remove keys from a key set",
-		Long: "Remove keys from a key set. Keys that the set lacks are ignored. The outputs of their partitions stay,\n" +
-			"but are not expected, selected or read any more.",
+		Long: "Remove keys from a key set. Keys that the set lacks are ignored. The partitions of the removed keys keep\n" +
+			"their outputs, but are no longer expected, selected or read.",
 		Example: "  servo partitions remove tenants globex",
 		Args:    takes("SET", "[KEY…]"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.changeKeys(cmd.Context(), args, &f) },
@@ -203,7 +203,7 @@ func (a *app) keySetsCommand() *cobra.Command {
 	}
 }
 
-// keySetRows returns the key sets that have keys or that assets name, by name.
+// keySetRows returns the key sets that have keys or that assets name, sorted by name.
 func keySetRows(p *project.Project, s *state.State) []keySetRow {
 	assets := setsOf(p.Assets)
 	var rows []keySetRow

@@ -40,7 +40,7 @@ func (a *app) mergeCommand() *cobra.Command {
 		Long: "Copy the small outputs of at least 64 neighbouring partitions to merged files. Queries of runs then\n" +
 			"read a merged file instead of many small ones, and get the same rows. Workers do the same after a query that\n" +
 			"has read many small files, if these are at least 10 minutes old.\n\n" +
-			"Merged files are copies: deleting them is always safe. `servo admin gc` deletes them with their outputs.\n" +
+			"Merged files are copies: deleting them is always safe. `servo admin gc` deletes them with the outputs.\n" +
 			"`merge: false` on an asset turns merging off.",
 		Example: "  servo admin merge\n  servo admin merge raw/visits",
 		Args:    takes("[ASSET…]"),
@@ -71,7 +71,7 @@ func (a *app) merge(ctx context.Context, p *project.Project, named []ids.AssetKe
 		keys = append(keys, asset.Key.String())
 		isNamed := slices.Contains(named, asset.Key)
 		if isNamed && asset.NoMerge {
-			return fmt.Errorf("%s has `merge: false` in %s: remove it to merge its files", asset.Key, asset.File)
+			return fmt.Errorf("%s has `merge: false` in %s: remove the setting to merge the files of the asset", asset.Key, asset.File)
 		}
 		if isNamed || len(named) == 0 && !asset.NoMerge && asset.Partitions != nil && asset.Work.HasFiles() {
 			chosen = append(chosen, asset)

@@ -22,7 +22,7 @@ var needFlags = []struct {
 	{"missing-only", engine.NeedMissing, func(f *runFlags) *bool { return &f.missing }, "run the missing partitions; without SELECTION, of all assets"},
 	{
 		"failed-only", engine.NeedFailed, func(f *runFlags) *bool { return &f.failed },
-		"run the partitions whose task failed, or was skipped because of a failure, and that no later run has materialized, with the current code",
+		"run failed partitions, and those skipped because of a failure, with the current code, unless a later run has materialized them",
 	},
 }
 
@@ -56,8 +56,8 @@ func (f *runFlags) exclusiveNeeds(cmd *cobra.Command) error {
 	return err
 }
 
-// orNothing prints that there is nothing to run and returns nil, because this is a success. It returns other errors
-// unchanged.
+// orNothing replaces [engine.ErrNothing], which is no failure: it prints that there is nothing to run and returns nil.
+// It returns other errors unchanged.
 func (a *app) orNothing(err error) error {
 	if errors.Is(err, engine.ErrNothing) {
 		a.note("%v", err)

@@ -94,7 +94,7 @@ func (a *app) view(ctx context.Context, settings *project.Project, listen string
 	}
 	a.note("project %s in %s, for reading only, serving on %s", a.style.bold(settings.Name), s.dir, a.style.bold(viewer.URL))
 	address := viewer.LoginURL()
-	a.note("web page, for one browser: %s", address)
+	a.note("web page, with a login for one browser: %s", address)
 	if open {
 		if err := a.browse(ctx, address); err != nil {
 			a.warn("%v", err)

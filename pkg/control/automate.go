@@ -33,38 +33,38 @@ func (a Automation) Empty() bool {
 	return a.Define == nil && len(a.Wanted) == 0 && len(a.Deadlines)+len(a.Misses) == 0 && len(a.Pending) == 0
 }
 
-// Automate returns the work of a state: at most limit rows of each kind (schedules, deadlines, missed deadlines and
+// Automate returns the work of a state: at most n rows of each kind (schedules, deadlines, missed deadlines and
 // requests). It reads only indexes.
-func Automate(s *state.State, limit int) Automation {
+func Automate(s *state.State, n int) Automation {
 	a := Automation{Define: s.SchedulesPending()}
 	if s.WantedCount() > 0 {
 		s.WantedSchedules(func(row *state.Schedule) bool {
 			a.Wanted = append(a.Wanted, row)
-			return len(a.Wanted) < limit
+			return len(a.Wanted) < n
 		})
 	}
 	s.WantedDeadlines(func(row *state.Promise) bool {
 		a.Deadlines = append(a.Deadlines, row)
-		return len(a.Deadlines) < limit
+		return len(a.Deadlines) < n
 	})
 	s.UnnamedMisses(func(row *state.DeadlineMiss) bool {
 		a.Misses = append(a.Misses, row)
-		return len(a.Misses) < limit
+		return len(a.Misses) < n
 	})
 	if s.PendingCount() > 0 {
 		s.PendingRequests(func(row *state.RunRequest) bool {
 			a.Pending = append(a.Pending, row)
-			return len(a.Pending) < limit
+			return len(a.Pending) < n
 		})
 	}
 	return a
 }
 
-// Notifications returns at most limit notifications that have to be sent, longest wait first.
-func Notifications(s *state.State, limit int) (rows []*state.Notification) {
+// Notifications returns at most n notifications that have to be sent, longest wait first.
+func Notifications(s *state.State, n int) (rows []*state.Notification) {
 	s.PendingNotifications(func(row *state.Notification) bool {
 		rows = append(rows, row)
-		return len(rows) < limit
+		return len(rows) < n
 	})
 	return rows
 }

@@ -85,7 +85,7 @@ func hasColumn(names []string, columns []space.Column) bool {
 	return false
 }
 
-// has reports whether names contains a name. DuckDB ignores case.
+// has reports whether a list of names contains a name. It ignores case, as DuckDB does.
 func has(names []string, name string) bool {
 	for _, n := range names {
 		if strings.EqualFold(n, name) {
@@ -95,7 +95,7 @@ func has(names []string, name string) bool {
 	return false
 }
 
-// Missing returns those of the given columns whose names are not in the list names.
+// Missing returns the columns that a list of column names lacks.
 func Missing(columns []space.Column, names []string) (missing []space.Column) {
 	for _, c := range columns {
 		if !has(names, c.Name) {
@@ -219,9 +219,9 @@ func (r *reader) linkable(keyed []space.Column, partition ids.Partition) bool {
 	return true
 }
 
-// Order returns partition columns, whose values come from the keys, in the order in which they appear in the rows of
-// several partitions. It returns false if this order may differ between partitions, because some values do not fit
-// into the name of a folder.
+// Order returns partition columns, whose values come from the keys, in the order in which a query over several
+// partitions returns them. It returns false if this order may differ between partitions, because some values do not
+// fit into the name of a folder.
 func Order(columns []space.Column, keys []string, folder string) (ordered []space.Column, known bool) {
 	if len(columns) < 2 { //nolint:mnd // one column has only one order
 		return columns, true

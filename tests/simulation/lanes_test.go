@@ -29,7 +29,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *first == 0 {
-		*first = uint64(time.Now().UnixNano()) //nolint:gosec,forbidigo // the time is positive, and a failing test prints its world
+		*first = uint64(time.Now().UnixNano()) //nolint:gosec,forbidigo // the time is positive; a failing test prints its world, so it can be repeated
 	}
 	if *lanes == 0 && flag.Lookup("test.list").Value.String() == "" {
 		os.Exit(split(max(1, runtime.GOMAXPROCS(0))))
@@ -57,7 +57,7 @@ func split(n int) int {
 		args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool {
 			return strings.HasPrefix(arg, "-test.testlogfile") // each process needs a file of its own
 		})
-		c := exec.Command(os.Args[0], append(args, "-lane", fmt.Sprint(i), "-lanes", fmt.Sprint(n), "-shared", dir, "-first", fmt.Sprint(*first))...) //nolint:gosec // this program, which ends by itself
+		c := exec.Command(os.Args[0], append(args, "-lane", fmt.Sprint(i), "-lanes", fmt.Sprint(n), "-shared", dir, "-first", fmt.Sprint(*first))...) //nolint:gosec // the program is this one
 		c.Stdout, c.Stderr = os.Stdout, os.Stderr
 		if err := c.Start(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -76,8 +76,8 @@ func keys(t *testing.T) string {
 // maxShrink bounds the search for a smaller failing world.
 const maxShrink = 2 * time.Minute
 
-// explain fails a test with the smallest failing world that it finds, its trace, and how to run it
-// again.
+// explain fails a test. The message contains the smallest failing world that explain finds, the end of its trace, and
+// the command that runs the world again.
 func explain(t *testing.T, w sim.World, found *sim.Result) {
 	t.Helper()
 	if *tries > 0 {
@@ -318,15 +318,15 @@ func TestParquetWorldsKeepPromises(t *testing.T) {
 	})
 }
 
-// mayPart is how many of a lane's worlds may have different traces in different runs. This can happen for one reason:
+// maxUnequal is how many of a lane's worlds may have different traces in different runs. Traces differ for one reason:
 // if one event wakes several goroutines of a process, the scheduler decides which of them takes a lock first. On one
 // processor, the scheduler always decides in the same way, unless it preempts a goroutine that has run for 10 ms.
 // Such a preemption happens in one of 60 large worlds, in one of about 1,000 small worlds, and more often on a busy
 // machine. So a world whose first two traces differ gets four more runs, and five of the six traces must be equal.
 const (
-	mayPart   = 1
-	moreRuns  = 4
-	mostEqual = 5
+	maxUnequal = 1
+	moreRuns   = 4
+	minEqual   = 5
 )
 
 // equalTraces runs a world moreRuns more times. It returns how often the most frequent trace occurs in these and in
@@ -344,7 +344,7 @@ func equalTraces(t *testing.T, w sim.World, runs ...*sim.Result) int {
 }
 
 func TestTheSameWorldGivesTheSameTrace(t *testing.T) {
-	parted := 0
+	unequal := 0
 	for i := range 50 {
 		if !mine(i) {
 			continue
@@ -354,10 +354,10 @@ func TestTheSameWorldGivesTheSameTrace(t *testing.T) {
 			w.Tasks, w.Requests, w.Minutes = min(w.Tasks, 10), min(w.Requests, 5), min(w.Minutes, 6)
 		}
 		one, two := run(t, w), run(t, w)
-		if one.Hash == two.Hash || equalTraces(t, w, one, two) >= mostEqual {
+		if one.Hash == two.Hash || equalTraces(t, w, one, two) >= minEqual {
 			continue
 		}
-		parted++
+		unequal++
 		at := 0
 		for at < min(len(one.Tail), len(two.Tail)) && one.Tail[at] == two.Tail[at] {
 			at++
@@ -365,5 +365,5 @@ func TestTheSameWorldGivesTheSameTrace(t *testing.T) {
 		t.Logf("seed %d: the traces differ after %s:\n  %s\n  %s", i,
 			one.Tail[max(0, at-1)], one.Tail[min(at, len(one.Tail)-1)], two.Tail[min(at, len(two.Tail)-1)])
 	}
-	require.LessOrEqual(t, parted, mayPart)
+	require.LessOrEqual(t, unequal, maxUnequal)
 }

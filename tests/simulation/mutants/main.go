@@ -90,9 +90,8 @@ func run(ctx context.Context, from, only string, seeds int) error {
 	return nil
 }
 
-// chosen returns the mutants that the flags -only and -from select. The parameter only is a list of texts, separated
-// by "|": the name of a mutant must contain one of them. The parameter from is a text: the list begins with the first
-// mutant whose name contains this text.
+// chosen returns the mutants whose names contain one of the texts that are separated by "|" in the flag -only. It skips
+// all mutants before the first one whose name contains the text of the flag -from.
 func chosen(mutants []mutant, from, only string) []mutant {
 	var some []mutant
 	begun := false
@@ -106,9 +105,9 @@ func chosen(mutants []mutant, from, only string) []mutant {
 	return some
 }
 
-// try activates a mutant, and runs worlds, or the tests of a package, until one of them fails. The result how
-// describes the failed world or test. It is "" if none failed.
-func try(ctx context.Context, b *builder, m mutant, seeds int) (how string, err error) {
+// try activates a mutant, and runs worlds, or the tests of a package, until one of them fails. It returns a description
+// of the failed world or test, or "" if none failed.
+func try(ctx context.Context, b *builder, m mutant, seeds int) (string, error) {
 	inWorlds, pkg := m.by == "" || m.by == merging, m.by
 	if inWorlds {
 		pkg = simulation

@@ -12,9 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Code of the fold that makes a transition also applies the alert rules to it. Each transition is counted in exactly
-// one notification for each channel of each rule that covers the transition (I-31). All times of alerts are fold
-// times, which never move back.
+// The function of the fold that makes a transition also applies the alert rules to the transition. Each transition is
+// counted in exactly one notification for each channel of each rule that covers the transition (I-31). All times of
+// alerts are fold times, which never move back.
 
 // alertKept is how long an open alert is kept after its last transition.
 const alertKept = 30 * 24 * time.Hour
@@ -256,8 +256,8 @@ func (f *folder) reportTask(t *state.Task) {
 	if t.AssetKey == "" || t.Kind == event.KindGroup {
 		return
 	}
-	// In alerts, a task that only checks is a separate item, "check " and the partition. Its result does not show
-	// whether the partition can be materialized, so it must not end an alert about that.
+	// In alerts, a task that only checks has an item of its own: "check " and the partition. Its success does not prove
+	// that the partition can be materialized, so it must not end an alert about a failed materialization.
 	item, ofCheck := t.PartitionKey, "check "+t.PartitionKey
 	subject := subjectAsset + t.AssetKey
 	failed := transition{

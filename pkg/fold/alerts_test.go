@@ -87,7 +87,7 @@ func (w *alerted) counted(channel string) (total int64) {
 	}
 	for id, n := range of {
 		if !live[id] {
-			delete(of, id) // no row moves to history here, so a digest has replaced this one and counts its transitions
+			delete(of, id) // no row moves to history here, so a digest has replaced this notification and counts its transitions
 			continue
 		}
 		total += n
@@ -373,8 +373,8 @@ func TestAlertOfScheduleIsOverWithNextSuccess(t *testing.T) {
 	require.Equal(t, []string{"schedule:clock run_failed"}, open())
 }
 
-// A retry may end long after the first run of its chain has left the live state. In a rebuild, this run may still be
-// in the live state. The result must be the same.
+// A retry may end long after the first run of its chain has left the live state. In a rebuild, the first run may still
+// be in the live state. The result must be the same.
 func TestAlertOfScheduleIsOverWithRetry(t *testing.T) {
 	for name, evicted := range map[string]bool{"the first run is live": false, "the first run is history": true} {
 		t.Run(name, func(t *testing.T) {

@@ -9,12 +9,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// accept checks the attempt of a worker's report (INV-8). It returns the task, whose current attempt is now this one,
-// or nil and a verdict.
+// accept checks the attempt of a worker's report (INV-8). It returns the task, whose current attempt is now the
+// reported one, or nil and a verdict.
 //
-// If the task has ended, no report is accepted. Otherwise, the current attempt is accepted in every state. A later
-// attempt is adopted: its report proves that the fold once decided to dispatch it, although this state does not
-// contain the decision. An earlier attempt is stale.
+// If the task has ended, no report is accepted. Otherwise, a report of the current attempt is accepted in every state
+// of the task. A later attempt is adopted: its report proves that the fold once decided to dispatch it, although this
+// state does not contain the decision. An earlier attempt is stale.
 func (f *folder) accept(ref event.AttemptRef) (*state.Task, verdict) {
 	t := f.st.Tasks.Get(state.Key2{A: ref.RunID, B: ref.TaskKey})
 	switch {
@@ -40,7 +40,7 @@ func (f *folder) adopt(current *state.Task, ref event.AttemptRef) *state.Task {
 	t := *current
 	f.closeAttempt(&t, closing{outcome: event.Failed, code: CodeSuperseded, message: "a later attempt reported"})
 	grant(&t, ref.GrantedAttempts-t.GrantedAttempts)
-	if beyond := ref.Attempt - t.MaxAttempts; beyond > 0 { // more attempts must have been granted
+	if beyond := ref.Attempt - t.MaxAttempts; beyond > 0 { // attempts beyond the maximum must have been granted
 		grant(&t, min(beyond, MaxGrantedAttempts-t.GrantedAttempts))
 	}
 	f.beginAttempt(&t, ref.Attempt)
@@ -174,9 +174,9 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	return folded
 }
 
-// recordSuperseded records the end of an attempt whose report arrives after a later attempt has replaced it. It
-// changes the attempt's own row, so that this row does not depend on the order in which the reports of the two
-// attempts are folded, and nothing else.
+// recordSuperseded records the end of an attempt whose report arrives after a later attempt has replaced it. It changes
+// only the attempt's own row. As a result, this row does not depend on the order in which the reports of the two
+// attempts are folded.
 func (f *folder) recordSuperseded(p *event.TaskFinished, c closing) {
 	key := state.AttemptKey{RunID: p.RunID, TaskKey: p.TaskKey, Attempt: p.Attempt}
 	old := f.st.Attempts.Get(key)

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// checked records what the events of a group that are already checked will create: runs, plans, run keys, retries and
-// so on. The next event is checked as if these objects existed.
+// checked records what the already checked events of a group will create: runs, plans, run keys, retries and so on. The
+// next event is checked as if these objects existed.
 type checked struct {
 	runs     map[string]bool
 	plans    map[string]*event.PlanCreated

@@ -27,10 +27,10 @@ func (f *folder) command(p *event.AutomationCommand) verdict {
 	return v
 }
 
-// once calls apply, unless another command with the same key has already taken effect. The parameter id is the id of
-// the command. A command that changes nothing also uses up its key: a later repetition must not undo changes that
+// applyOnce calls apply, unless another command with the same key has already taken effect. The parameter id is the id
+// of the command. A command that changes nothing also uses up its key: a later repetition must not undo changes that
 // others have made since.
-func (f *folder) once(key, id, fingerprint string, apply func() verdict) verdict {
+func (f *folder) applyOnce(key, id, fingerprint string, apply func() verdict) verdict {
 	if v := f.repeated(key, id, fingerprint); v.outcome != "" {
 		return v
 	}

@@ -98,7 +98,7 @@ type Group struct {
 	Entry, ID string
 	Events    []*event.Envelope
 	Bytes     int64
-	// Reason and Detail say why the group cannot be read, if so.
+	// Reason and Detail are set if the group cannot be read: they say why.
 	Reason, Detail string
 	// Plans contains the plans to which the events refer.
 	Plans map[string]Plan
@@ -140,14 +140,14 @@ type folder struct {
 	st   *state.State
 	ev   *event.Envelope
 	seq  int64
-	now  event.Time // during the check: the fold time with the events up to ev
+	now  event.Time // while the events are checked: the fold time after the events up to ev
 	plan map[string]Plan
 	// inputs is [Group.Inputs].
 	inputs map[string]int64
 	bare   bool   // [Group.Bare]
 	entry  string // [Group.Entry]
 
-	ended []*state.Run // runs of schedules and chunks that have ended, for afterRuns
+	ended []*state.Run // ended runs of schedules and chunks, for afterRuns
 	// endedTasks and endedRuns are for reportTransitions.
 	endedTasks []*state.Task
 	endedRuns  []*state.Run
@@ -240,15 +240,15 @@ func (f *folder) event(p event.Payload) verdict {
 	case *event.PlanCreated:
 		return f.planCreated(p)
 	case *event.RunCancelRequested:
-		return f.once(p.CommandKey, f.ev.ID, p.Fingerprint, func() verdict { return f.cancelRequested(p) })
+		return f.applyOnce(p.CommandKey, f.ev.ID, p.Fingerprint, func() verdict { return f.cancelRequested(p) })
 	case *event.LimitSet:
 		return f.limitSet(p)
 	case *event.ProjectDeployed:
 		return f.projectDeployed(p)
 	case *event.QuarantineResolved:
-		return f.once(p.CommandKey, p.CommandID, p.Fingerprint, func() verdict { return f.quarantineResolved(p) })
+		return f.applyOnce(p.CommandKey, p.CommandID, p.Fingerprint, func() verdict { return f.quarantineResolved(p) })
 	case *event.PartitionsChanged:
-		return f.once(p.CommandKey, p.CommandID, p.Fingerprint, func() verdict { return f.partitionsChanged(p) })
+		return f.applyOnce(p.CommandKey, p.CommandID, p.Fingerprint, func() verdict { return f.partitionsChanged(p) })
 	case *event.PartitionsMarked:
 		return f.partitionsMarked(p)
 	case *event.RunRequested:

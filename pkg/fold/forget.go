@@ -12,7 +12,7 @@ import (
 // writer compared the assets, and this release must still be current.
 //
 // In a rebuild without the recorded order, proven is true, and every command is accepted. The state of such a rebuild
-// may differ from that into which the command was originally folded: for example, a run that a timer ended may be
+// may differ from the state into which the command was originally folded: for example, a run that a timer ended may be
 // live again. The writer of the command checked the same conditions before it appended the command, so the original
 // fold rejected only commands that lost a race.
 func (f *folder) checkForgotten(p *event.AssetsForgotten, proven bool) verdict {

@@ -32,7 +32,7 @@ var retryDelays = [MaxNotificationTries - 1]time.Duration{time.Minute, 15 * time
 
 // notify notifies each channel of a rule about a transition of an alert. Transitions are grouped by time. notify
 // immediately sends a notification about the first transition of a group. A second notification counts the following
-// transitions; it is sent when the group ends, and begins the next group. The caller must write the rows of the rule
+// transitions. When it is sent, the group ends and the next group begins. The caller must write the rows of the rule
 // and of the alert.
 func (f *folder) notify(rule *state.AlertRule, row *state.Alert, t *transition) {
 	now := f.st.FoldTime
@@ -97,12 +97,12 @@ func (f *folder) follow(n *state.Notification, row *state.Alert) {
 	}
 }
 
-// count adds the transitions of n to the notification old, which is not sent yet. It also adds the names in the JSON
-// list more to the names in old.
-func (f *folder) count(old, n *state.Notification, more string) {
+// count adds the transitions of n to the notification old, which is not sent yet. It also adds the names in added,
+// a JSON list, to the names that old lists.
+func (f *folder) count(old, n *state.Notification, added string) {
 	row := *old
 	row.Count += n.Count
-	row.LastAt, row.Listed = n.LastAt, listed(row.Listed, namesOf(more)...)
+	row.LastAt, row.Listed = n.LastAt, listed(row.Listed, namesOf(added)...)
 	put(f, f.st.Notifications, &row)
 }
 

@@ -178,11 +178,11 @@ func (f *folder) candidatesOf(one *state.Candidate) (rows []*state.Candidate) {
 	return rows
 }
 
-// approve makes a candidate the visible output of its partition. No task has read the output before, so its version
-// is the sequence number of the approval. If the task read the outputs of all upstreams, LeftOut is not 0, but the
-// sequence number at which the candidate was made: other runs of the chain of retries may have made outputs between
-// then and the approval, and the task cannot have read these. approve also ends the alerts about the partition, as a
-// success does.
+// approve makes a candidate the visible output of its partition. No task has read the output before, so its version is
+// the sequence number of the approval. If the task read the outputs of all upstreams, the candidate's LeftOut is 0.
+// approve then sets LeftOut to the sequence number at which the candidate was made: other runs of the chain of retries
+// may have made outputs between then and the approval, and the task cannot have read these. approve also ends the
+// alerts about the partition, as a success does.
 func (f *folder) approve(row *state.Candidate, by, reason string) {
 	f.conclude(row, state.CandidateApproved, by, reason)
 	f.recovered(subjectAsset+row.AssetKey, row.AssetKey,

@@ -17,7 +17,7 @@ import (
 
 // Limits of schedules.
 const (
-	// OnTime is how late the wake timer may be called for a tick that is due, so that the fold decides the tick
+	// OnTime is the greatest delay of a call of the wake timer with which the fold still decides the due tick
 	// immediately. If the call is later, an automator first lists the instants that have passed, and the catch-up policy
 	// decides which of them get ticks.
 	OnTime = time.Minute

@@ -158,7 +158,7 @@ func isLate(timer *state.Timer, firedAt event.Time) bool {
 	return late > LateCall
 }
 
-// maxLivenessDelay is the maximum time by which the liveness timer fires after a deadline because of rounding.
+// maxLivenessDelay is the longest delay that rounding may cause between a deadline and the liveness timer.
 const maxLivenessDelay = 30 * time.Second
 
 // keepLiveness schedules the domain's only liveness timer at the earliest deadline, rounded up. If the current timer

@@ -181,8 +181,8 @@ func TestExampleImageContainsItsCommands(t *testing.T) {
 	require.Contains(t, string(ignored), ".servo\n", "the local state must not be copied")
 }
 
-// The test executes the Dockerfile's build steps unchanged, on the files of a clone, and
-// runs the programs. It creates no image, because that would need a container engine.
+// The test executes the Dockerfile's build steps unchanged in a new worktree of the repository, and runs the programs.
+// It creates no image, because that would need a container engine.
 func TestImagesBuildStepsProduceThePrograms(t *testing.T) {
 	if !*build {
 		t.Skip("it takes minutes: with -build, as in make images")

@@ -197,7 +197,7 @@ func (m *module) value(e hclsyntax.Expression) cty.Value {
 	return v
 }
 
-// strings returns the strings of a list.
+// list returns the strings of a list.
 func list(v cty.Value) []string {
 	var texts []string
 	for _, item := range v.AsValueSlice() {
@@ -206,7 +206,7 @@ func list(v cty.Value) []string {
 	return texts
 }
 
-// Cloud IAM allows only the compactor to write manifests and state, and no account to change the ledger.
+// Cloud IAM allows only the compactor to write manifests and state, and allows no account to change the ledger.
 func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 	m := load(t)
 	d := ids.Domain{Tenant: "acme", Workspace: "prod"}

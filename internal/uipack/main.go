@@ -93,7 +93,7 @@ func compress(data []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// loadedFirst finds the files that the page references, which every first visit downloads.
+// loadedFirst finds the files that the page references. A browser downloads them on its first visit.
 var loadedFirst = regexp.MustCompile(`(?:src|href)="/(assets/[^"]+)"`)
 
 // check compares the sizes of files with the budgets. It returns a report of the sizes, and an error if a budget is

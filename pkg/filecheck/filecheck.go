@@ -50,9 +50,8 @@ const maxKnown = 100_000
 // Cache remembers the files that passed the check. It is safe for concurrent use.
 type Cache struct {
 	mu sync.Mutex
-	// When the current generation is full, it becomes the previous one, and a new one begins. When the generations
-	// change again, the files of the previous one are forgotten, except those that were checked since the last
-	// change.
+	// A file is kept in current when it is written or checked. When current is full, it replaces previous, and a new
+	// current begins. So a file is forgotten if it is not checked again before current is full twice.
 	current, previous map[string]known
 	disk              disk
 }

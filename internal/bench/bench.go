@@ -40,7 +40,8 @@ type Config struct {
 	// Outputs makes each task commit an output without files, which adds a durable write.
 	Outputs bool
 	// If Deployed is set, measurements of W1, W2 and W3 on a folder first deploy a project, and run the release of this
-	// project. The project has the assets that run, deployedAssets other assets, and schedules that are not due.
+	// project. The project has the workload's assets, as many other assets as the constant deployedAssets says, and
+	// schedules that are not due.
 	Deployed bool
 	release  *release.Compiled // the deployed project
 	graph    *plan.Graph       // graph of its assets
@@ -54,7 +55,7 @@ type Config struct {
 	// History lists the numbers of finished tasks in W5's stores.
 	History []int
 
-	// StartWorker starts a worker process for a state folder. Its tasks do nothing.
+	// StartWorker starts a worker process for a state folder. The worker's tasks do nothing.
 	StartWorker func(ctx context.Context, stateDir string) (Process, error)
 	// StartServer starts a process that owns a state folder and serves the API.
 	StartServer func(ctx context.Context, stateDir string) (Process, error)

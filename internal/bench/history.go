@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// W5 takes five times as many samples of each history as Config.Samples says, because the differences between
-// histories are smaller than the scatter of the samples.
+// W5 takes five times as many samples of each store as Config.Samples says, because the differences between the stores
+// are smaller than the scatter of the samples.
 const rounds = 5
 
-// withHistory measures a workload on stores with different numbers of finished tasks. All samples of one history share
-// a store, because a sample adds little to the store. The histories are measured alternately, in alternating order, so
-// that a temporary load on the machine affects all of them.
+// withHistory measures a workload on several stores, each with another number of finished tasks. A store is used for
+// many samples, because a sample adds little to it. The samples alternate between the stores, so that a temporary load
+// on the machine affects all stores.
 func withHistory(ctx context.Context, cfg Config, w Workload) (results []Result, err error) {
 	dirs := make([]string, len(cfg.History))
 	samples := make([][]sample, len(cfg.History))
@@ -52,12 +52,11 @@ func withHistory(ctx context.Context, cfg Config, w Workload) (results []Result,
 	return results, nil
 }
 
-// ratio divides each sample by the sample of the same round in the parameter to, and returns the median of the
-// quotients.
-func ratio(of, to []float64) float64 {
-	ratios := make([]float64, len(of))
-	for i := range of {
-		ratios[i] = of[i] / to[i]
+// ratio divides each sample by the baseline's sample of the same round, and returns the median of the quotients.
+func ratio(samples, baseline []float64) float64 {
+	ratios := make([]float64, len(samples))
+	for i := range samples {
+		ratios[i] = samples[i] / baseline[i]
 	}
 	return median(ratios)
 }

@@ -103,8 +103,8 @@ func storm(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	return []Result{r}, nil
 }
 
-// compressOnEachCore makes the process allocate its buffers for compressing files before the measurement: 16 MiB for
-// each core. The process keeps them.
+// compressOnEachCore compresses files on each core before the measurement, so that the process allocates its buffers
+// for compression now: 16 MiB for each core. The process keeps these buffers.
 func compressOnEachCore() error {
 	rows := make([]*state.RunKey, 20_000)
 	for i := range rows {

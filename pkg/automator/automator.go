@@ -79,7 +79,7 @@ const (
 	// parallel is how many requests are planned at once. starting is how many small runs start at once.
 	parallel = 4
 	starting = 64
-	// The wait after a failed pass starts at the first value, and doubles with each failed pass up to the second.
+	// The wait after a failed pass starts at minWait, and doubles with each failed pass up to maxWait.
 	minWait = time.Second
 	maxWait = 30 * time.Second
 )
@@ -124,19 +124,19 @@ func (a *Automator) drain(ctx context.Context) error {
 	}
 }
 
-// pause waits for at most the duration wait, and reports whether a nudge has ended the wait early. After a failed
-// pass, it waits for at least minWait, so that each published state causes at most one pass per minWait.
-func (a *Automator) pause(ctx context.Context, wait time.Duration, failed bool) (nudged bool, err error) {
+// pause waits for a nudge, but at most for the given time, and reports whether there was a nudge. After a failed pass,
+// it waits for at least minWait, so that frequent nudges cause at most one pass per minWait.
+func (a *Automator) pause(ctx context.Context, longest time.Duration, failed bool) (nudged bool, err error) {
 	if failed {
 		if err := a.cfg.Clock.Sleep(ctx, minWait); err != nil {
 			return false, err
 		}
-		wait -= minWait
+		longest -= minWait
 	}
 	sleeping, cancel := context.WithCancel(ctx)
 	defer cancel()
 	slept := make(chan error, 1)
-	go func() { slept <- a.cfg.Clock.Sleep(sleeping, wait) }()
+	go func() { slept <- a.cfg.Clock.Sleep(sleeping, longest) }()
 	select {
 	case err := <-slept:
 		return false, err

@@ -222,8 +222,8 @@ func (a *Automator) request(spec *event.RunSpec, p *project, form plan.Form) (en
 	return r, nil
 }
 
-// refusal describes why a request could not be planned. It is retryable unless the request itself causes
-// the error.
+// refusal describes why a request could not be planned. The result is retryable unless the request itself causes the
+// error.
 func refusal(err error) event.Error {
 	e := event.Error{Code: unavailable, Category: event.CategoryInfrastructure, Message: limited(err.Error()), Retryable: true}
 	permanent, changed, damaged := new(engine.PlanError), new(engine.DefinitionError), new(engine.DamagedError)

@@ -40,8 +40,8 @@ func OpenStore(ctx context.Context, name string) (blob.Store, io.Closer, error) 
 }
 
 // Queues returns a function that opens task queues by name: the queue of this process, or the queues of a Google Cloud
-// location. For the queue of this process, the returned function also returns a function that runs it. For Google
-// Cloud, this second result is nil.
+// location. The second result of the returned function runs the queue of this process; for Google Cloud, this result is
+// nil.
 func Queues(getenv func(string) string) func(context.Context, service.QueueOptions) (queue.Queue, func(context.Context) error, error) {
 	return func(ctx context.Context, o service.QueueOptions) (queue.Queue, func(context.Context) error, error) {
 		return openQueue(ctx, o, getenv(TasksEmulator))

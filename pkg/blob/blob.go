@@ -48,7 +48,7 @@ type ListOptions struct {
 	// Prefix restricts the listing to keys that begin with this text, which need not be a
 	// whole folder.
 	Prefix string
-	// StartAfter skips keys up to and including this one.
+	// StartAfter is a key. The listing skips this key and all keys before it.
 	StartAfter string
 }
 
@@ -61,7 +61,7 @@ type Store interface {
 	// appears with the whole content or not at all.
 	CreateFrom(ctx context.Context, key string, r io.Reader) (Object, error)
 
-	// Replace stores data under a key if the object has this version; 0 means that the key must be absent. If the
+	// Replace stores data under a key if the object has the given version; 0 means that the key must be absent. If the
 	// version differs, the error is ErrMismatch.
 	Replace(ctx context.Context, key string, data []byte, version int64) (Object, error)
 

@@ -20,8 +20,8 @@ type Backlog struct {
 	// read.
 	Unreadable int
 	// ListingLag is how long the domain has waited for a complete listing of its ledger. It is 0 while the domain has no
-	// wakeup, because then it needs no listing. It is also 0 if this process has neither read nor published the state
-	// for [listingSeen], because other instances may have listed the ledger meanwhile.
+	// wakeup, because a domain without a wakeup needs no listing. It is also 0 if this process has neither read nor
+	// published the state for [listingSeen], because other instances may have listed the ledger meanwhile.
 	ListingLag time.Duration
 }
 
@@ -63,8 +63,8 @@ func (c *Compactor) Backlog() Backlog {
 // backlog contains the entries that the goroutine of Run folds. Other goroutines may read it.
 type backlog struct {
 	mu sync.Mutex
-	// taken are the entries of the batch that is being folded. listed are further entries that a listing has found. gaps
-	// are the entries that cannot be folded. A newer revision may already record some of these entries.
+	// taken contains the entries of the batch that is being folded. listed contains further entries that a listing has
+	// found. gaps contains the entries that cannot be folded. A newer revision may already record some of these entries.
 	taken        []Entry
 	listed, gaps []string
 	listings     listings

@@ -35,9 +35,10 @@ type publication struct {
 // step began. The new state may lack entries that the step has not listed, so the step must start over.
 var errStateChanged = errors.New("another writer has published a different state meanwhile")
 
-// commit publishes the state that prepare derives from the current one. If another writer is faster, commit loads
-// that writer's state. If this state is known to descend from the current one, commit calls prepare again; otherwise
-// it returns errStateChanged. If prepare returns no state, there is nothing to publish.
+// commit calls prepare with the current state, and publishes the state that prepare returns. If another writer
+// publishes first, commit loads the other writer's state. If this new state is known to descend from the old one,
+// commit calls prepare again; otherwise it returns errStateChanged. If prepare returns no state, there is nothing to
+// publish.
 func (c *Compactor) commit(ctx context.Context, prepare func() (*state.State, publication, error)) error {
 	for {
 		work, p, err := prepare()

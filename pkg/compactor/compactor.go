@@ -288,9 +288,9 @@ func (c *Compactor) stepWithRetries(ctx context.Context, r Request) (Result, err
 	}
 }
 
-// reload loads the newest published state, and reports whether this state is known to descend from the current one.
-// If so, the results of running and finished merges can still be used. Otherwise, the merges and the results of
-// listings may belong to another timeline, and are dropped.
+// reload loads the newest published state, and reports whether this state is known to descend from the state that was
+// loaded before. If so, the results of running and finished merges can still be used. Otherwise, the merges and the
+// results of listings may belong to another timeline, and are dropped.
 func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 	m, st, follows, err := snapshot.Refresh(ctx, c.cfg.Codec, c.cfg.Manifests, c.manifest, c.state, 0)
 	if errors.Is(err, manifest.ErrNone) {

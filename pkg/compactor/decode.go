@@ -45,7 +45,7 @@ func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reade
 }
 
 // refuseAhead refuses the groups of an entry that are too far ahead of the time at which the store created the entry,
-// and returns all groups. It returns no groups if the entry has been archived since.
+// and returns all groups. It returns no groups if the entry is no longer in the ledger, because it was archived.
 func (c *Compactor) refuseAhead(ctx context.Context, e Entry, groups []fold.Group) ([]fold.Group, error) {
 	if e.Stored.IsZero() {
 		object, err := c.cfg.Store.Head(ctx, ledger.Key(c.cfg.Domain, e.ID))

@@ -58,16 +58,16 @@ func newGaps() *gaps {
 // names returns the open gaps in ascending order.
 func (g *gaps) names() []string { return slices.Sorted(maps.Keys(g.open)) }
 
-// below returns the id up to which everything is folded after a listing. The parameter complete is the id up to which
-// the listing is complete, and found contains the gaps that it found. If a gap is at or below complete, the result is
-// an id below all gaps. Otherwise it is complete.
-func below(found map[string]error, complete string) string {
+// below returns the id up to which everything is folded after a listing. The listing is complete up to the id through,
+// and found contains the gaps that the listing has found. If a gap is at or below through, the result is an id below
+// all gaps. Otherwise, the result is through.
+func below(found map[string]error, through string) string {
 	for entry := range found {
-		if complete >= entry {
-			complete = ids.AtTime(ids.Time(entry).Add(-time.Millisecond))
+		if through >= entry {
+			through = ids.AtTime(ids.Time(entry).Add(-time.Millisecond))
 		}
 	}
-	return complete
+	return through
 }
 
 // add adds the gaps that a step has found.
@@ -155,7 +155,7 @@ func (c *Compactor) retryGaps(ctx context.Context) {
 }
 
 // readAll reads and decodes entries, and the plans that they name. If an entry cannot be read after a few attempts,
-// failed contains an error at its index, and decoded no groups. err is set only if ctx is done.
+// failed contains the error at the entry's index, and decoded contains no groups there. err is set only if ctx is done.
 func (c *Compactor) readAll(ctx context.Context, entries []Entry) (decoded [][]fold.Group, failed []error, err error) {
 	decoded, failed = make([][]fold.Group, len(entries)), make([]error, len(entries))
 	archived := archive.NewReader(c.cfg.Store, c.cfg.Domain)

@@ -26,7 +26,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// seal makes reads fail for all objects whose keys contain one of the names, except skip objects.
+// seal makes reads fail for all objects whose keys contain one of the names. Objects with the extension .skip can still
+// be read.
 func (w *world) seal(names ...string) {
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 		for _, name := range names {

@@ -66,8 +66,8 @@ type Result struct {
 	Revision int64 `json:"revision"`
 	// Folded is the number of groups that were folded or refused for the first time.
 	Folded int `json:"folded"`
-	// CaughtUpAt is a time in RFC 3339: everything that the ledger contained at this time is known to be folded. No later
-	// such time is known.
+	// CaughtUpAt is a time in RFC 3339. Everything that the ledger contained at this time is folded. CaughtUpAt is the
+	// latest time for which this is known.
 	CaughtUpAt string `json:"caught_up_at"`
 	// Unreadable are entries of the ledger that are not folded. Such an entry cannot be read, or names a plan that
 	// cannot be read, or contains a TimerFired that must wait for an unreadable entry. A result names at most 1,000 of
@@ -183,8 +183,8 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	taken = b.waiting
 	b.waiting, b.waitingBytes = batch{}, 0
 	if n := b.limit; len(taken.Entries) > n {
-		// The remaining entries, all waiters and a requested flush are left for the next batch. Only this batch has the
-		// requested barrier, and both batches have the requested sweep.
+		// The remaining entries, all waiters and a requested flush are left for the next batch. A requested barrier is in
+		// this batch only. A requested sweep is in both batches.
 		b.waiting = taken
 		b.waiting.Entries, b.waiting.Barrier = taken.Entries[n:], false
 		for _, e := range b.waiting.Entries {
@@ -197,7 +197,7 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	return taken, 0, true
 }
 
-// await waits for a request: for at most the duration wait, or without limit if wait is zero.
+// await waits for a request. If the parameter wait is not zero, await waits for at most that time.
 func (b *inbox) await(ctx context.Context, wait time.Duration) error {
 	if wait == 0 {
 		select {

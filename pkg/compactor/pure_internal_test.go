@@ -16,7 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// noon is the time of the tests. entry returns the name of an entry that is some minutes later.
+// noon is the time of the tests. entry returns the name of an entry whose time is the given number of minutes after
+// noon.
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 func entry(minutes float64) string {

@@ -97,8 +97,8 @@ func portion(entries []Entry, limit int) int {
 }
 
 // groups reads and decodes entries, and separates the entries in which a timer fired. Decisions of timers are folded
-// after every fact of the round. The other groups of their entries must wait, too: an entry must be recorded as a
-// whole, because later listings skip recorded entries. So the entries with timers, which are few and small, are
+// after every fact of the round. If an entry contains such a decision, all its groups wait: an entry must be recorded
+// as a whole, because later listings skip recorded entries. So the entries with timers, which are few and small, are
 // folded in the round's last publication.
 //
 // Entries that cannot be read are gaps. Dead letters that cannot be read are not gaps, because they are already

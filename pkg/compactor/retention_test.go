@@ -44,7 +44,7 @@ func TestRunsExpireAfterKeepRuns(t *testing.T) {
 			require.True(t, latest(c).History.Kept(old))
 
 			w.clock.pass(time.Hour)
-			for range 3 { // a merge of the segment with enough other rows drops the expired run
+			for range 3 { // when the segment is merged with enough other rows, the expired run is dropped
 				w.clock.pass(time.Hour)
 				w.moveClosedToHistory(c)
 			}

@@ -20,9 +20,9 @@ const maxRestarts = 3
 // directly.
 //
 // When a timer fires, the fold must know all facts that were durable at that moment. So the listing that finds these
-// facts must begin after the timer fired. If nobody announced the entry of a timer, and only the listing found it,
-// the timer may have fired during the listing, which takes several requests and can miss facts that appear meanwhile.
-// Such an entry is folded after a second listing.
+// facts must begin after the timer fired. If only the listing found the entry of a timer, the timer may have fired
+// during the listing. A listing takes several requests, and can miss facts that appear meanwhile. Therefore this entry
+// is folded after a second listing.
 //
 // If an entry cannot be read, Step returns no error, and the result names the entry.
 func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {

@@ -129,7 +129,7 @@ func notRead(err error) *contract.Problem {
 	return &contract.Problem{Title: "Body not read", Status: http.StatusBadRequest, Detail: err.Error()}
 }
 
-// read reads the body of a request and passes it to open.
+// read reads the body of a request and passes it to the method open.
 func (d *Dispatcher) read(r *http.Request, cb contract.Callback, decode func([]byte) (attemptID string, err error)) (*call, *contract.Problem) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -366,8 +366,8 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 	return nil
 }
 
-// codeMarkerMissing is the error code of an attempt that reported success, but whose commit marker does not exist, or
-// whose report names no output.
+// codeMarkerMissing is the error code of an attempt that reported success, although its commit marker does not exist or
+// its report names no output.
 const codeMarkerMissing = "MARKER_MISSING"
 
 // requireMarker turns a reported success into a retryable failure if no reader could find the output: because the
@@ -514,8 +514,8 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 		if snap, err = d.refresh(ctx); err != nil {
 			return err
 		}
-		// The state contains every event that was durable at the time now. It is a time of this machine's clock, as is the
-		// time of the firing. The compactor's clock may differ.
+		// The state contains every event that was durable at the time now. The time now and the time of the firing come from
+		// this machine's clock. The compactor's clock may differ.
 		caughtUp = max(snap.CaughtUpAt, now)
 	}
 	timer := snap.State.Timers.Get(req.TimerID)

@@ -75,7 +75,7 @@ func TestCallbackSignatureIsBoundToItsAttempt(t *testing.T) {
 			otherVerb.Verb = contract.VerbStarted
 		}
 		otherTask.TaskKey = "b"
-		// withQueryOf returns the URL of the callback good, but with the query, and so the signature, of another callback.
+		// withQueryOf returns the URL of a valid callback with the query, and so the signature, of another callback.
 		withQueryOf := func(other contract.Callback) string {
 			path, _, _ := strings.Cut(contract.CallbackURL(w.url, good, keys), "?")
 			_, query, _ := strings.Cut(contract.CallbackURL(w.url, other, keys), "?")

@@ -365,8 +365,8 @@ func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, err
 	return task, err
 }
 
-// maxPrepared bounds the total length of the names in an envelope that is built at delivery. A queue can reject an
-// envelope that is too large only when the queue task is created.
+// maxPrepared bounds the total length of the names in an envelope that is built at delivery. The queue cannot reject
+// such an envelope if it is too large: a queue checks sizes only when a queue task is created.
 const maxPrepared = 8 << 10
 
 // envelope returns the envelope that a worker receives for an attempt.

@@ -138,7 +138,7 @@ func TestINV5NoLostWork(t *testing.T) {
 		w.sweep()
 		w.fold()
 		w.queue.remember(t, first.QueueTaskName)
-		w.pass(control.PendingAge) // before that, this process does not create the same task again
+		w.pass(control.PendingAge) // only after this time does this process create the same task again
 		require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
 		w.fold()
 		acks := appended[*event.DispatchEnqueued](w)

@@ -156,10 +156,10 @@ func (t *FairQueue) dropIfEmpty(q *tenantQueue) {
 	}
 }
 
-// pace returns when the turn that is being granted begins. Turns are spaced by the rate. After a pause, the turns of
-// a tenth of a second may begin at once. Each slot has at most one granted turn that has not begun, so the last of
-// these turns begins at most parallel intervals from now. If the last turn begins later than that, the clock was set
-// back, and the spacing starts again from the current time.
+// pace returns when the turn that is being granted begins. Turns are spaced by the rate. After a pause, the turns of a
+// tenth of a second may begin at once. Each slot has at most one granted turn that has not begun. So from now until the
+// last of these turns begins, there are at most as many intervals as slots. If the last turn begins later than that,
+// the clock was set back, and the spacing starts again from the current time.
 func (t *FairQueue) pace() time.Time {
 	now := t.clock.Now()
 	if t.rate <= 0 {

@@ -28,8 +28,8 @@ const (
 	// maxRemembered is the maximum number of remembered attempts. Forgetting an attempt costs one more ledger event.
 	maxRemembered = 100_000
 	// Heartbeats of tasks with a timeout below shortTimeout cannot linger as long as the heartbeats of other tasks:
-	// another process may handle the firing of the timer, and would not see them in time. Such heartbeats wait for the
-	// timeout divided by flushShare, but at most maxFlushWait.
+	// another process may handle the firing of the timeout's timer, and would not see lingering heartbeats in time. Such
+	// heartbeats wait for the timeout divided by flushShare, but at most maxFlushWait.
 	shortTimeout = 15 * time.Second
 	flushShare   = 12
 	maxFlushWait = time.Second

@@ -195,7 +195,7 @@ func (c *Client) HandOver(ctx context.Context, revision int64, sweep bool) error
 	return nil
 }
 
-// Refill fills an empty queue with the pending work of a revision or a later one.
+// Refill fills an empty queue with the pending work of the given revision, or of a later revision.
 func (d *Dispatcher) Refill(ctx context.Context, revision int64) error {
 	snap, err := d.cfg.Snapshots.Await(ctx, revision-1)
 	if err != nil {

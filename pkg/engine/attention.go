@@ -428,22 +428,22 @@ func (f *finder) undeliverable() error {
 	return err
 }
 
-// eachFailure calls the callback found for each failed partition. A partition is failed if its task failed in one of
-// the newest runs with failures, and no later run has materialized the partition. Tasks that a run's timeout
-// cancelled count as failed. eachFailure reads the runs whose ids are not below since, newest first. If assets is not
-// nil, it ignores the partitions of other assets, and partitions that the given assets no longer have.
+// eachFailure calls yield for each failed partition. A partition is failed if its task failed in one of the newest runs
+// with failures, and no later run has materialized the partition. Tasks that a run's timeout cancelled count as failed.
+// eachFailure reads the runs whose ids are not below the parameter since, newest first. If assets is not nil, it
+// ignores the partitions of other assets, and partitions that the given assets no longer have.
 func eachFailure(
 	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,
-	found func(t *state.Task, partition string),
+	yield func(t *state.Task, partition string),
 ) error {
-	return eachUnmade(ctx, snap, since, calendar, assets, snap.FailedTasks, found)
+	return eachUnmade(ctx, snap, since, calendar, assets, snap.FailedTasks, yield)
 }
 
-// eachUnmade calls the callback found for each partition of the tasks that tasksOf returns for the newest runs with
-// failures, unless a later run has materialized the partition.
+// eachUnmade calls tasksOf for each of the newest runs with failures. It calls yield for each partition of these tasks,
+// unless a later run has materialized the partition.
 func eachUnmade(
 	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,
-	tasksOf func(context.Context, *state.Run) ([]snapshot.FailedTask, error), found func(t *state.Task, partition string),
+	tasksOf func(context.Context, *state.Run) ([]snapshot.FailedTask, error), yield func(t *state.Task, partition string),
 ) error {
 	page, err := snap.FindRuns(ctx, snapshot.RunQuery{Since: since, Limit: maxOlderRuns, Match: func(run snapshot.RunHead) bool {
 		return run.TasksFailed > 0 || run.State == state.RunTimedOut
@@ -467,7 +467,7 @@ func eachUnmade(
 					return err
 				}
 				if made == nil || made.RunID < run.RunID {
-					found(t, partition)
+					yield(t, partition)
 				}
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A request may select partitions and name a status. Then Servo considers the selected partitions and the partitions
-// that they read, and the request runs those that have this status.
+// If a request selects partitions and names a status, Servo considers the selected partitions and the partitions that
+// they read. The request runs the considered partitions that have this status.
 func TestChooseCombinesPartitionsAndStatus(t *testing.T) {
 	raw, clean := ids.AssetKey{Namespace: "raw", Name: "events"}, ids.AssetKey{Namespace: "clean", Name: "daily"}
 	window := space.Map{Dimensions: []space.DimensionMap{{Dimension: "date", Op: space.Window, From: -1, To: 0}}}

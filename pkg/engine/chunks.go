@@ -245,8 +245,8 @@ func (p *chunkPlanner) plan(ctx context.Context) (*plan.Plan, error) {
 	return Prepare(ctx, p.snap, *request, p.now)
 }
 
-// failed returns the partitions of the backfill that failed or were skipped, and that no run has materialized since.
-// If such a partition has a visible output, the output is outdated, and no later chunk may read it.
+// failed returns the partitions of the backfill that failed or were skipped, and that no later run has materialized. If
+// such a partition has a visible output, the output is outdated, and no later chunk may read it.
 func (p *chunkPlanner) failed(ctx context.Context) (map[ids.AssetKey][]string, error) {
 	found := map[ids.AssetKey][]string{}
 	if p.backfill.Failed+p.backfill.Skipped == 0 {

@@ -363,8 +363,8 @@ func TestRetryKeepsSucceededTasks(t *testing.T) {
 	})
 }
 
-// A project may have any number of assets. The row of a run is rewritten at each change of the run, so it lists only
-// the first assets, and the number of all.
+// A project may have any number of assets. The row of a run is rewritten at each change of the run, so the row lists
+// only the first assets, and the number of all assets.
 func TestLargeProjectIsRunAndRetried(t *testing.T) {
 	w := newFixture(t, false)
 	const n = event.MaxSelection + 1

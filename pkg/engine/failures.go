@@ -52,10 +52,10 @@ func FailedOf(failures []Failure, asset ids.AssetKey) Failed {
 }
 
 // Status returns StatusFailed for a failed partition, unless the partition is unexpected. Otherwise it returns the
-// parameter without, which is the status that the partition has if failures are ignored.
-func (f Failed) Status(partition string, without staleness.Status) staleness.Status {
-	if f[partition] == nil || without == staleness.Unexpected {
-		return without
+// given underlying status.
+func (f Failed) Status(partition string, underlying staleness.Status) staleness.Status {
+	if f[partition] == nil || underlying == staleness.Unexpected {
+		return underlying
 	}
 	return StatusFailed
 }

@@ -120,14 +120,14 @@ func isSet(s *state.State, pool string) bool {
 	return row != nil && !row.Removed
 }
 
-// changeLimit calls the function makes with the newest state. If this function returns a command, changeLimit appends
-// it. It returns an error if a later command has overridden the appended one.
-func (e *Engine) changeLimit(ctx context.Context, pool string, makes func(*snapshot.Snapshot) (event.Payload, error)) error {
+// changeLimit calls build with the newest state. If build returns a command, changeLimit appends it. It returns an
+// error if a later command has overridden the appended one.
+func (e *Engine) changeLimit(ctx context.Context, pool string, build func(*snapshot.Snapshot) (event.Payload, error)) error {
 	snap, err := e.Current(ctx)
 	if err != nil {
 		return err
 	}
-	command, err := makes(snap)
+	command, err := build(snap)
 	if err != nil || command == nil {
 		return err
 	}

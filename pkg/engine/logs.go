@@ -67,7 +67,7 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 	return log, nil
 }
 
-// unreportedLog returns the log parts of an attempt of which no report has arrived. Workers report the start of an
+// unreportedLog returns the log parts of an attempt that no report has mentioned yet. Workers report the start of an
 // attempt late, so a worker may have stored parts and been killed before it reported the start.
 func unreportedLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, bool) {
 	next := max(1, task.Attempt)

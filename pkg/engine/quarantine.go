@@ -87,8 +87,8 @@ func FindCandidate(s *state.State, name string) (Candidate, error) {
 	return Candidate{}, fmt.Errorf("output of %s: %w in quarantine: %s", name, ErrNotFound, inQuarantine(all, name))
 }
 
-// inQuarantine returns a hint for an error about an unknown name: the outputs of the named asset in quarantine. If it
-// has none, the hint suggests the nearest name, or lists other outputs.
+// inQuarantine returns a hint for an error about an unknown name: the outputs of the named asset in quarantine. If the
+// asset has none, the hint suggests the nearest name, or lists other outputs.
 func inQuarantine(all []Candidate, name string) string {
 	if len(all) == 0 {
 		return "no output is in quarantine"

@@ -26,8 +26,8 @@ type RunRequest struct {
 	// RunKey identifies the request for 30 days, so that a repeated request starts no second run; "": no key.
 	RunKey string
 	// Fingerprint tells requests with the same run key apart. If it is "", a hash of the plan is used or, if the request
-	// chooses partitions by their status, a hash of the request. With a fingerprint, a repeated request attaches to its
-	// run even if its plan would be different now.
+	// chooses partitions by their status, a hash of the request. If Fingerprint is set, a repeated request attaches to the
+	// existing run even if its plan would be different now.
 	Fingerprint    string
 	Trigger        event.Trigger
 	MaxParallelism int32

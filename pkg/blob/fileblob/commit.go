@@ -43,9 +43,8 @@ type existing struct {
 	version  int64 // 0 if there is no object
 }
 
-// queue contains the changes that wait to be committed. The goroutine that acquires leader
-// commits the changes of all waiting goroutines, so that one flush serves every change that
-// arrived during the previous flush.
+// queue contains the changes that wait to be committed. The goroutine that becomes the leader commits the changes of
+// all waiting goroutines, so that one flush serves every change that arrived during the previous flush.
 type queue struct {
 	leader chan struct{} // contains a value while a goroutine is the leader
 

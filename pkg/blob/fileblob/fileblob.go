@@ -26,8 +26,8 @@
 // # After a crash
 //
 // The lock file records how far the journal is valid, and the state in which the last lock holder left it. The lock
-// file is never flushed, and is trusted only until the machine restarts. A process that takes the lock reads it
-// first. It must recover in three cases:
+// file is never flushed, and is trusted only until the machine restarts. After a process has taken the lock, it reads
+// the lock file. It must recover in three cases:
 //
 //   - A process died while it changed the directory. Every file that has its final name is
 //     correct. A change whose file does not have its final name was not acknowledged. All files
@@ -41,8 +41,8 @@
 // # Length
 //
 // A journal of 32 MiB is renamed and a new one starts. All files are flushed in the background, then the old journal is
-// removed. If the process dies before that, another process removes the old journal when the new one reaches the same
-// length. A replay reads the old journal first.
+// removed. If the process dies before this removal, another process removes the old journal when the new journal
+// reaches 32 MiB. A replay reads the old journal first.
 //
 // # Outcomes
 //
@@ -60,12 +60,11 @@
 //
 // # Limits
 //
-// The journal does not contain changes by other programs. If objects are changed by hand and the
-// machine loses power soon after, a replay may undo the change. To be safe, stop the processes that
-// use the directory, run sync(1), and also delete journal and journal.old in .servo-tmp. For the
-// same reason, do not remove the disk and put it back while the machine runs. Machines that share
-// one directory over a network treat each other's journals as journals of an earlier boot: that is
-// safe, but slow.
+// The journal does not contain changes by other programs. If objects are changed by hand and the machine loses power
+// soon after, a replay may undo the change. To be safe, stop the processes that use the directory, run sync(1), and
+// also delete journal and journal.old in .servo-tmp. Do not remove the disk and put it back while the machine runs: the
+// store does not notice that writes were lost, and replays no journal. Machines that share one directory over a network
+// treat each other's journals as journals of an earlier boot: that is safe, but slow.
 //
 // Symbolic links are never followed out of the directory, and never listed.
 package fileblob

@@ -141,9 +141,9 @@ func newScanner(r io.Reader) (*scanner, error) {
 
 func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
-// next returns the next record, or io.EOF after the last complete one. An incomplete record was being written when
-// the power was lost. The record's content is valid until the next call. The result at is the offset of the content
-// in the journal.
+// next returns the next record, or io.EOF after the last complete one. An incomplete record at the end is ignored: it
+// was being written when the power was lost. The content of the returned record is valid until the next call. The
+// result at is the offset of the content in the journal.
 func (s *scanner) next() (r record, at int64, err error) {
 	head := make([]byte, headBytes, headBytes+blob.MaxKeyBytes)
 	if err := s.read(head); err != nil {

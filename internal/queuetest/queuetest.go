@@ -47,7 +47,7 @@ func Run(t *testing.T, cfg Config) {
 		{"the name of an existing task, or of a task that succeeded, is refused", refusesNames},
 		{"one of several racing creates wins and is delivered once", createRace},
 		{"the same name may be used in several queues", queuesAreApart},
-		{"a deleted task is not delivered, does not exist, and keeps its name", deletes},
+		{"a deleted task is not delivered and does not exist, but its name stays used", deletes},
 		{"a task exists while it waits and while it is delivered", exists},
 		{"an invalid task is refused and not delivered", refusesInvalid},
 		{"a call with a finished context fails", finishedContext},

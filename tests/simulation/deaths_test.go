@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/internal/sim"
 )
 
-var stride = flag.Int("stride", 0, "distance of the calls at which a process dies; 0: about 25 deaths")
+var stride = flag.Int("stride", 0, "number of calls from one death of a process to the next; 0: chosen for about 25 deaths")
 
 // ticking returns a world without faults, in which one schedule ticks for some minutes. The caller may set
 // World.KillAt, so that a process dies.

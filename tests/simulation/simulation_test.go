@@ -214,8 +214,8 @@ func TestBatchedWorldsKeepPromises(t *testing.T) {
 	require.GreaterOrEqual(t, shown, worlds, "the worlds must make batches")
 }
 
-// mergingWorlds are the seeds of worlds with merged files that run in addition to those that the other tests draw.
-// The first two worlds have no faults, so each of them certainly publishes merged files and reads from them.
+// mergingWorlds are the seeds of worlds with merged files. These worlds run in addition to the worlds that other tests
+// draw. The first two worlds have no faults, so each of them certainly publishes merged files and reads from them.
 var mergingWorlds = []uint64{120_015, 120_010, 120_003, 120_009, 120_002, 120_007}
 
 func TestMergingWorldsKeepPromises(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// The package with the name of the active mutant exists only in the overlay.
+// The package mutation, which contains the name of the active mutant, exists only in the overlay.
 const (
 	mutationFile = "internal/mutation/mutation.go"
 	mutationText = `// Package mutation names the mutant that this process runs.
@@ -25,8 +25,8 @@ var Active = os.Getenv("` + activeVariable + `")
 	activeVariable = "SERVO_MUTANT"
 )
 
-// builder compiles test binaries that contain all mutants of a list. At run time, an environment variable with the
-// name of a mutant activates this mutant.
+// builder compiles test binaries that contain all mutants of a list. At run time, the environment variable SERVO_MUTANT
+// names the active mutant.
 type builder struct {
 	dir      string // output folder
 	overlay  string // path of the overlay file

@@ -35,9 +35,10 @@ func NamedFrom(floor string, files []File) bool {
 // Let o be the oldest revision above the boundary, and f its orphan floor. Collect deletes a file if its id is below f,
 // and neither o nor a pin references the file. This is safe:
 //
-//   - A later revision q of the timeline descends from o. Each revision from o to q adds only references to files whose
-//     ids are at or above its parent's floor (publishers must ensure this). Floors never fall, so no added reference is
-//     below f. Thus every file below f that q references is also referenced by o. It does not matter when q is written.
+//   - A later revision q of the timeline descends from o. Each revision after o, up to q, adds only references to files
+//     whose ids are at or above the floor of its parent (publishers must ensure this). Floors never fall, so no added
+//     reference is below f. Thus every file below f that q references is also referenced by o. It does not matter when
+//     q is written.
 //   - A revision before o does not exist. Its pin, if the policy requires one, was
 //     created before the boundary passed the revision, and so before Collect lists the
 //     pins. A pin of a revision after o is covered by the first case.

@@ -90,8 +90,8 @@ func (dec *Decoder) remember(data string, m *Manifest) {
 
 var errTooLarge = fmt.Errorf("it has more than %d bytes", maxBytes)
 
-// decode returns the manifest, and its parts by their encoded text. It decodes and validates only those parts that
-// the parameter known does not contain.
+// decode returns the manifest, and its parts as a map from their encoded text. It decodes and validates only the parts
+// that are not in known.
 func decode(data []byte, known parsed) (*Manifest, parsed, error) {
 	if len(data) > maxBytes {
 		return nil, parsed{}, errTooLarge

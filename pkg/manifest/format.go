@@ -86,13 +86,12 @@ type Watermarks struct {
 // make wakeups as reliable as manifests, whatever writers and sweepers do concurrently,
 // and wherever they die:
 //
-//   - The wakeup at At was created before the manifest was published, and At is later
-//     than Through.
+//   - The wakeup at the minute At was created before the manifest was published, and At is later than Through.
 //   - A wakeup is deleted only if its minute is at or before the Through of a committed
 //     revision. Through never decreases within a timeline.
 //
-// So a wakeup that the newest revision names is never deleted. If the wakeup of a writer is deleted before the writer
-// publishes, it cannot publish: its revision conflicts with the revision that raised Through.
+// So a wakeup that the newest revision names is never deleted. If a writer's wakeup is deleted before the writer
+// publishes, the writer cannot publish: its revision conflicts with the revision that raised Through.
 type Wakeup struct {
 	// At is the minute of the wakeup; 0: the domain needs none.
 	At event.Time `json:"at,omitempty,omitzero"`

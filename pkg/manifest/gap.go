@@ -10,9 +10,9 @@ import (
 
 // stepOver raises the boundary over a gap: revisions that are missing below a later one, because somebody has deleted
 // their manifests. Without stepOver, collection of the domain would stop permanently at the gap. The gap begins with
-// the oldest revision or with its successor. In the second case, stepOver keeps the oldest revision until the revision
-// above the gap is older than the parameter all.
-func (w *window) stepOver(version int64, all time.Duration) (stepped bool, err error) {
+// the first revision above the boundary, or with the second. If it begins with the second, stepOver keeps the first
+// until the revision above the gap is older than minAge.
+func (w *window) stepOver(version int64, minAge time.Duration) (stepped bool, err error) {
 	s, gap := w.store, w.first
 	oldest, err := w.at(gap)
 	if err != nil {
@@ -37,7 +37,7 @@ func (w *window) stepOver(version int64, all time.Duration) (stepped bool, err e
 	}
 	if oldest != nil {
 		now, err := s.limit(w.ctx, event.At(s.clock.Now()))
-		if err != nil || m.PublishedAt > now.Add(-all) {
+		if err != nil || m.PublishedAt > now.Add(-minAge) {
 			return false, err
 		}
 	}
@@ -63,12 +63,12 @@ func (s *Store) firstFrom(ctx context.Context, from int64) (int64, error) {
 	return 0, nil
 }
 
-// belowGap returns the greatest revision that may be collected below the first gap: the greatest revision r, up to the
-// parameter through, for which r+1 and all revisions up to r exist. When all revisions up to r have been collected, r+1
-// is the oldest revision, and the gap begins directly after it, where stepOver handles it.
-func (w *window) belowGap(through int64) (int64, error) {
+// belowGap returns the greatest revision that may be collected below the first gap, but at most limit. The last
+// revision before the gap must be kept: the gap then begins directly after the oldest revision, where stepOver handles
+// it.
+func (w *window) belowGap(limit int64) (int64, error) {
 	last, _, err := w.store.denseFrom(w.ctx, w.first)
-	return min(through, last-1), err
+	return min(limit, last-1), err
 }
 
 // Dense reports whether every revision from the oldest to the newest exists. If revision r+1 is missing, a writer that

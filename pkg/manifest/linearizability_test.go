@@ -137,8 +137,8 @@ func (n *network) draw(most int64) int64 {
 	return n.Int64N(most)
 }
 
-// pass lets a random virtual time elapse, which is at most the parameter most.
-func (n *network) pass(most time.Duration) { elapse(n.t, time.Duration(1+n.draw(int64(most)))) }
+// pass lets a random virtual time of at most maxDelay elapse.
+func (n *network) pass(maxDelay time.Duration) { elapse(n.t, time.Duration(1+n.draw(int64(maxDelay)))) }
 
 func (n *network) fault(faultblob.Op, string) faultblob.Fault {
 	n.pass(50 * time.Millisecond)

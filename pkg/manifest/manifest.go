@@ -80,8 +80,8 @@
 //     floor. New ids satisfy this, because [Store] raises the [ids.Source] to each floor. A file written before the
 //     parent was loaded, such as a rewritten base, must be checked with [NamedFrom] and dropped if it is below the
 //     floor.
-//   - A floor is never lower than the parent's. A publish raises it to a time before which no running writer should
-//     have created the ids of its files. A writer that has created them earlier starts over.
+//   - A floor is never lower than the parent's. A publish raises the floor to a recent time. A writer whose file ids
+//     are older than this time must start over.
 //   - The first revision of a new timeline carries the floor of the revision before it, and references no file whose id
 //     is below this floor.
 package manifest

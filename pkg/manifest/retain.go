@@ -166,7 +166,7 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	careful := c.absent
-	if c.absent = false; careful { // the binary search of expired can overlook a gap
+	if c.absent = false; careful { // the binary search in w.expired can overlook a gap
 		if through, err = w.belowGap(through); err != nil {
 			return false, err
 		}
@@ -209,9 +209,9 @@ func (s *Store) limit(ctx context.Context, now event.Time) (event.Time, error) {
 	return now, nil
 }
 
-// pinAll pins the revisions that the policy keeps longer, up to and including the parameter through. It steps from
-// one full hour (or full minute) to the next. For each, it finds the revision that was current at that time by binary
-// search.
+// pinAll pins those revisions that the policy keeps longer than Policy.All. The last revision that it considers is
+// through. It steps from one full hour (or full minute) to the next. By binary search, it finds the revision that was
+// current at that time.
 func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now event.Time, version int64) error {
 	for from := w.first; from <= through; {
 		m, err := w.at(from)
@@ -416,17 +416,17 @@ func (w *window) exceptNewest(through, newest int64) (int64, error) {
 	return max(w.first-1, absent-1-newest), err
 }
 
-// after returns the least revision in [from, to) that was published after t or is absent. If there is none, it
-// returns its argument to.
-func (w *window) after(from, to int64, t event.Time) (int64, error) {
-	for from < to {
-		middle := from + (to-from)/2
+// after returns the least revision in [from, end) that was published after t or is absent. If there is none, it returns
+// end.
+func (w *window) after(from, end int64, t event.Time) (int64, error) {
+	for from < end {
+		middle := from + (end-from)/2
 		m, err := w.at(middle)
 		if err != nil {
 			return 0, err
 		}
 		if m == nil || m.PublishedAt > t {
-			to = middle
+			end = middle
 		} else {
 			from = middle + 1
 		}

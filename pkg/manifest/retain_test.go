@@ -279,9 +279,8 @@ func TestCollectionRecoversFromDeathAnywhere(t *testing.T) {
 	}
 }
 
-// meanwhile calls the function other during the n-th operation of the code under test. The result reached reports
-// whether that operation happened.
-func (fx *fixture) meanwhile(n int, other func()) (reached func() bool) {
+// meanwhile calls f during the n-th operation of the code under test. reached reports whether that operation happened.
+func (fx *fixture) meanwhile(n int, f func()) (reached func() bool) {
 	var mu sync.Mutex
 	seen, hit := 0, false
 	fx.faults(func(faultblob.Op, string) faultblob.Fault {
@@ -292,7 +291,7 @@ func (fx *fixture) meanwhile(n int, other func()) (reached func() bool) {
 		mu.Unlock()
 		if now {
 			fx.faults(nil)
-			other()
+			f()
 		}
 		return faultblob.None
 	})

@@ -87,7 +87,7 @@ var alertFields = table[alertRule]{
 	}),
 }
 
-// notEmptyList reports an empty list.
+// notEmptyList adds a problem if n is an empty list.
 func (f yamlFile) notEmptyList(n *yaml.Node, what, suggestion string) {
 	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		f.fail(n, suggestion, "%s is empty", what)

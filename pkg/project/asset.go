@@ -285,13 +285,13 @@ func (f yamlFile) refusedInQuery() fields {
 	}
 }
 
-// assetFields reads the fields that every asset has, and the fields in more. It returns whether n is a mapping.
-func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
+// assetFields reads the fields that every asset has, and those in extra. It reports whether n is a mapping.
+func (f yamlFile) assetFields(n *yaml.Node, a *declared, extra fields) bool {
 	known := assetFields.fields(f, a)
 	known["uses"] = func(n *yaml.Node) { // for queries, [usesField] replaces this function
 		f.fail(n, "remove it", "uses is for queries: a command has no extensions of DuckDB")
 	}
-	f.mapping(n, "an asset", known.merged(more))
+	f.mapping(n, "an asset", known.merged(extra))
 	return n.Kind == yaml.MappingNode
 }
 

@@ -77,8 +77,8 @@ func (l *loader) breakReaders() {
 	}
 }
 
-// breakAssets marks an asset as broken if its file is in the map files or in the list more. It removes the dependencies
-// of broken assets, so that the remaining graph has no cycle.
+// breakAssets adds the files in more to files, and marks the assets of all these files as broken. It removes the
+// dependencies of broken assets, so that the remaining graph has no cycle.
 func (p *Project) breakAssets(files map[string]bool, more []string) {
 	for _, file := range more {
 		files[file] = true

@@ -34,8 +34,7 @@ func (a *declared) drift() []check {
 	return []check{{Check: quality.Check{Name: quality.SchemaDrift, Kind: quality.SchemaDrift, Severity: severity}, at: a.at}}
 }
 
-// checkedFields reports fields about checks that an asset without files cannot have. n is the mapping that declares
-// the asset.
+// checkedFields reports the fields about checks in an asset without files. n is the mapping that declares the asset.
 func (f yamlFile) checkedFields(n *yaml.Node, a *declared) {
 	if a.Work.HasFiles() {
 		return

@@ -21,7 +21,7 @@ type check struct {
 	sqlAt place
 	// reads is the asset that a check of kind relationships reads.
 	reads *dep
-	// allowed is how many fields of the check are called allow.
+	// allowed is how often the field allow was read: it may be beside the kind or within it, but not both.
 	allowed int
 	// seasonal is the field seasonal of an anomaly check.
 	seasonal string

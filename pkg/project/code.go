@@ -169,8 +169,8 @@ func (c *codeReader) collectChecks(checks []quality.Check) {
 	}
 }
 
-// linkedFolders reports the symbolic links to folders below a pattern with **, because their files would not be part
-// of the code.
+// linkedFolders reports symbolic links to folders that a pattern with ** would have to follow. The files in these
+// folders would not be part of the code.
 func (c *codeReader) linkedFolders(pattern place) {
 	fixed, _, deep := strings.Cut(pattern.word, "**")
 	if !deep {

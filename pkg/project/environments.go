@@ -141,9 +141,9 @@ func (f yamlFile) readEnvironment(name string, own, merged *yaml.Node, others ma
 	f.project.Environments = append(f.project.Environments, l.project.Environment)
 }
 
-// checkVars reports variables of an environment that the base does not declare, or declares with another type. In the
-// base, a query that reads an undeclared variable would fail, and a query that reads a variable of another type would
-// compute with that type.
+// checkVars reports variables of an environment that the base does not declare, or declares with another type.
+// Otherwise, a query that works in the environment could fail in the base, which lacks the variable, or compute there
+// with a value of another type.
 func (f yamlFile) checkVars(environment string, own *yaml.Node, base map[string]plan.Var) {
 	at := fieldIndex(own.Content, "vars")
 	if at < 0 {
@@ -200,7 +200,7 @@ func (l *loader) join(others map[ids.Domain][]Environment) (name string, found b
 	return name, found
 }
 
-// without returns a copy of a mapping that lacks the named field, and the value of this field. The value is nil if
+// without copies a mapping, but omits the field with the given name. It also returns the value of this field, or nil if
 // there is no such field.
 func without(n *yaml.Node, name string) (rest, value *yaml.Node) {
 	rest = &yaml.Node{Kind: n.Kind, Tag: n.Tag, Line: n.Line, Column: n.Column}

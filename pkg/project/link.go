@@ -36,7 +36,7 @@ func (l *loader) link() {
 		a := &l.assets[i]
 		a.Deps, a.CheckDeps, a.Reads = nil, nil, nil
 		if a.Requires == plan.RequiresComplete {
-			a.Requires = "" // complete is the default
+			a.Requires = "" // "" means complete, which is the default
 		}
 		work := map[ids.AssetKey]bool{} // the dependencies of the query or the command itself
 		for _, d := range a.deps {

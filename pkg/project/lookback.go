@@ -147,7 +147,7 @@ func (c *lookbackCheck) day(columns []Column, dimension string) bool {
 	return c.common(columns, dimension) == originDay
 }
 
-// common returns the origin that all columns to which a name may refer have in common. If the origin of one of them
+// common returns the origin of a name that may refer to any of the given columns. If the origin of one of the columns
 // is unknown, it returns originUnknown.
 func (c *lookbackCheck) common(columns []Column, dimension string) origin {
 	found := originAbsent

@@ -308,8 +308,8 @@ type loader struct {
 	unreadable map[string]bool
 	// nameless means that the key of an asset is unknown, because its declaration has a problem.
 	nameless bool
-	// unbound contains the files whose queries DuckDB cannot bind: files with problems outside of their queries, or in
-	// the tables that the queries read.
+	// unbound contains the files whose queries DuckDB cannot bind: files with problems outside of their queries, and
+	// files whose queries read unknown tables.
 	unbound map[string]bool
 	// cyclic are the files of assets on a cycle. twice are the files with assets that another file also declares.
 	cyclic, twice []string

@@ -15,7 +15,7 @@ type Retention struct {
 	Default plan.Keep
 	// Logs is how long to keep logs. 0: the collector's default.
 	Logs time.Duration
-	// Problems are the problems in asset files. Which assets such a file declares may be unknown.
+	// Problems are the problems in asset files. The assets that such a file declares may be unknown.
 	Problems Problems
 
 	assets map[string]plan.Keep // the rule of each asset

@@ -3,8 +3,8 @@ package project
 import "github.com/servo-orchestration/servo/pkg/sqltext"
 
 // trimQuery returns the SQL without leading and trailing space and comments, and without trailing semicolons. If
-// nothing remains, it returns "". The result start is the offset at which the query starts. Semicolons between
-// statements stay, so that the parser rejects several statements.
+// nothing remains, it returns "". start is the offset of the query in the SQL. Semicolons between statements stay, so
+// that the parser rejects several statements.
 func trimQuery(sql string) (query string, start int) {
 	first, last := -1, 0
 	for i := 0; i < len(sql); {

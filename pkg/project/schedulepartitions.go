@@ -18,8 +18,8 @@ import (
 type namedDimension struct {
 	name string
 	at   *yaml.Node
-	// clause selects values of the dimension. Problems with these values are reported at the node in the field values. If
-	// the field status is set, the selection also has a status.
+	// clause selects values of the dimension. Problems with these values are reported at the node values. status means
+	// that the selection also has a status.
 	clause space.Clause
 	values *yaml.Node
 	status bool

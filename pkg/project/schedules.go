@@ -205,7 +205,7 @@ var dstFields = table[schedule]{
 
 var catchUpFields = table[schedule]{
 	choice("policy", shape{
-		Description: "Which late ticks run. none: those that are at most 15 minutes late, but with overlap: skip or buffer_one only the newest of them. latest: only the newest tick. all: every tick, at most the newest 1,000 (with overlap: allow_all, the newest 100); needs overlap: buffer_all or allow_all.",
+		Description: "Which late ticks run. none: those that are at most 15 minutes late; with overlap skip or buffer_one, only the newest of these. latest: only the newest tick. all: every tick, at most the newest 1,000 (with overlap: allow_all, the newest 100); needs overlap: buffer_all or allow_all.",
 		Default:     event.CatchUpNone,
 	}, []string{event.CatchUpNone, event.CatchUpLatest, event.CatchUpAll}, func(s *schedule) *string { return &s.CatchUp }),
 	other("window", typed("age", shape{
@@ -411,8 +411,8 @@ func (l *loader) collectSchedules() {
 }
 
 // checkSelections reports selections that match no asset, dimensions that no selected asset has, and schedules that
-// select partitioned assets but no partitions. Problems in asset files may hide assets, tags or partitions. Then it
-// omits reports that hidden assets, tags or partitions could refute.
+// select partitioned assets but no partitions. Problems in asset files may hide assets, tags or partitions. In this
+// case, it omits reports that hidden assets, tags or partitions could refute.
 func (l *loader) checkSelections() {
 	if len(l.schedules) == 0 {
 		return

@@ -248,9 +248,8 @@ func sharedShapes() properties {
 	}
 }
 
-// merged adds the fields in the parameter more to the receiver known, and returns known. Added fields replace fields of
-// the same name.
-func (known fields) merged(more fields) fields {
-	maps.Copy(known, more)
+// merged adds the fields in extra to known, and returns known. Added fields replace fields of the same name.
+func (known fields) merged(extra fields) fields {
+	maps.Copy(known, extra)
 	return known
 }

@@ -51,7 +51,7 @@ var sourceFields = table[Project]{
 		to := &external{declared: map[string]bool{}}
 		known := extensionFields.fields(f, to)
 		for _, name := range plan.Later {
-			known[name] = func(n *yaml.Node) { f.later(n, name) }
+			known[name] = func(n *yaml.Node) { f.unsupported(n, name) }
 		}
 		known[plan.ExtensionExcel] = func(n *yaml.Node) {
 			f.fail(n, "remove it, and write uses: [excel] in the file of the asset", "excel has no settings: it reads files in the data folders")
@@ -219,8 +219,8 @@ func setOption(s *plan.ExternalSecret, name, value string) {
 	s.Options[name] = value
 }
 
-// later reports an extension that Servo cannot load yet.
-func (f yamlFile) later(n *yaml.Node, name string) {
+// unsupported reports an extension that Servo cannot load yet.
+func (f yamlFile) unsupported(n *yaml.Node, name string) {
 	f.fail(n, "load the data with a command, and select from its asset", "the extension %s is not supported yet: queries use %s", name, strings.Join(plan.Extensions, ", "))
 }
 
@@ -359,7 +359,7 @@ var usesField = other("uses", shape{
 		switch {
 		case !ok:
 		case slices.Contains(plan.Later, name):
-			f.later(item, name)
+			f.unsupported(item, name)
 		case !slices.Contains(plan.Extensions, name):
 			f.fail(item, cmp.Or(didYouMean(plan.Suggest(name, plan.Extensions)), "use "+strings.Join(plan.Extensions, ", ")), "unknown extension %s", quoteShort(name))
 		case slices.ContainsFunc(a.uses, func(p place) bool { return p.word == name }):
@@ -371,7 +371,7 @@ var usesField = other("uses", shape{
 	f.setExternal(a)
 })
 
-// setExternal copies the settings of the extensions that an asset uses to the asset.
+// setExternal copies to an asset the settings of the extensions that it uses.
 func (f yamlFile) setExternal(a *declared) {
 	settings := f.external
 	if settings == nil {

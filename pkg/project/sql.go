@@ -25,9 +25,9 @@ var (
 	fieldFollows = regexp.MustCompile(`^(?:[ \t]*\n|[ \t]+[a-z_]+:)`)
 )
 
-// findMisspelt returns where a first comment that was probably meant as a header begins, and where its fields begin.
-// Examples are comments that begin with "/* servo:" or "/* sevro", if the names of fields follow. Such a comment is an
-// error: as an ordinary comment, its fields would be ignored.
+// findMisspelt finds a first comment that was probably meant as a header. It returns the start of the comment and the
+// start of the fields in it. Examples are comments that begin with "/* servo:" or "/* sevro", if the names of fields
+// follow. Such a comment is an error: as an ordinary comment, its fields would be ignored.
 func findMisspelt(text []byte) (start, fields int, ok bool) {
 	at := firstComment.FindSubmatchIndex(text)
 	if at == nil {
@@ -50,7 +50,7 @@ func findMisspelt(text []byte) (start, fields int, ok bool) {
 	return start, at[4], known > 0 && unknown == 0
 }
 
-// countFields counts the names in a mapping in YAML: those of fields of assets, and others.
+// countFields counts the names in a YAML mapping: names of an asset's fields are known, all others are unknown.
 func countFields(text []byte) (known, unknown int) {
 	var names map[string]yaml.Node
 	if yaml.Unmarshal(text, &names) != nil {

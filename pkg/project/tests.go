@@ -258,7 +258,7 @@ func (d *testDeclaration) readAsset(f yamlFile, n *yaml.Node) {
 	}
 }
 
-// find returns the asset with a name. The name is namespace.name, as in SQL, or the key namespace/name.
+// find returns the asset with the given name: namespace.name, as in SQL, or the key namespace/name.
 func (t *testLoader) find(f yamlFile, n *yaml.Node, name string) *plan.Asset {
 	key, err := ids.ParseAssetKey(strings.Replace(name, ".", "/", 1))
 	if a := t.assets[key]; err == nil && a != nil {

@@ -10,10 +10,10 @@ import (
 
 // columns describes the columns of a table in a FROM clause, or of the result of a query.
 type columns struct {
-	// named are the columns whose names are known, in lower case.
-	named map[string]value
+	// known are the columns whose names are known, in lower case.
+	known map[string]value
 	// rest are stored tables. Their columns are also columns of this table, unchanged, except those whose names are in
-	// the field named.
+	// known.
 	rest []project.Ref
 	// open is true if the table may have further columns, whose names and origins are unknown.
 	open bool
@@ -27,7 +27,7 @@ type columns struct {
 // find returns a column. It returns false if the table has no such column.
 func (c *columns) find(name string) (value, bool) {
 	name = strings.ToLower(name)
-	if v, ok := c.named[name]; ok {
+	if v, ok := c.known[name]; ok {
 		return v, true
 	}
 	if c.open {
@@ -43,7 +43,7 @@ func (c *columns) find(name string) (value, bool) {
 // put adds the next column of a SELECT list. If an earlier column has the same name, readers get the earlier one.
 func (c *columns) put(name string, v value) {
 	name = strings.ToLower(name)
-	if _, ok := c.named[name]; ok {
+	if _, ok := c.known[name]; ok {
 		return
 	}
 	if c.mayHave(name) {
@@ -61,21 +61,21 @@ func (c *columns) mayHave(name string) bool {
 // unknown.
 func (c *columns) set(name string, v value) {
 	name = strings.ToLower(name)
-	if old, ok := c.named[name]; ok {
+	if old, ok := c.known[name]; ok {
 		if !old.equal(v) {
 			v = value{}
 		}
 		v = v.changed(old.change)
 	}
-	if c.named == nil {
-		c.named = map[string]value{}
+	if c.known == nil {
+		c.known = map[string]value{}
 	}
-	c.named[name] = v
+	c.known[name] = v
 }
 
 // add adds the columns of another table.
 func (c *columns) add(other *columns) {
-	for name, v := range other.named {
+	for name, v := range other.known {
 		c.set(name, v)
 	}
 	for _, ref := range other.rest {
@@ -104,8 +104,8 @@ func (c *columns) renamed(names []any) *columns {
 
 // output converts the columns for package project.
 func (c *columns) output() project.Output {
-	output := project.Output{Named: make(map[string]project.Origin, len(c.named)), Rest: c.rest, Complete: !c.open}
-	for name, v := range c.named {
+	output := project.Output{Named: make(map[string]project.Origin, len(c.known)), Rest: c.rest, Complete: !c.open}
+	for name, v := range c.known {
 		var origin project.Origin
 		if v.exact() {
 			origin = project.Origin{Variable: v.variable, Columns: v.columns, Change: v.change}
@@ -171,7 +171,7 @@ func (f *from) find(names []string) value {
 	}
 	var found columns
 	for _, r := range f.relations {
-		if v, ok := r.columns.named[strings.ToLower(column)]; ok {
+		if v, ok := r.columns.known[strings.ToLower(column)]; ok {
 			found.set(column, v)
 		} else {
 			found.add(&columns{rest: r.columns.rest, open: r.columns.open})
@@ -382,7 +382,7 @@ func namesOthers(item map[string]any) (found bool) {
 	if (name == "unnest" || name == "unlist") && (len(children) != 1 || !isList(children[0])) {
 		return true
 	}
-	contains(item, func(n map[string]any) {
+	forEachNode(item, func(n map[string]any) {
 		found = found || n["type"] == "STAR" && n["columns"] == true || n["type"] == "POSITIONAL_REFERENCE"
 	})
 	return found
@@ -424,7 +424,7 @@ func (f *from) star(item map[string]any, result *columns) {
 			continue
 		}
 		found = true
-		for column, v := range r.columns.named {
+		for column, v := range r.columns.known {
 			if !excluded[column] {
 				result.put(column, v)
 			}

@@ -386,7 +386,7 @@ func (s *separation) keysInSelect(f *frame, item map[string]any, items []any) {
 		s.report(item, "join with it in FROM, and compare "+s.dimension.Name, "the rows of each partition are repeated for every partition of the batch")
 	}
 	several := 0
-	contains(items, func(n map[string]any) {
+	forEachNode(items, func(n map[string]any) {
 		if slices.Contains(multiplying, word(n["function_name"])) {
 			several++
 		}

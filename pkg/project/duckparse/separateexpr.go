@@ -151,7 +151,7 @@ func (s *separation) isVariable(n map[string]any) bool {
 
 // variable searches an expression for variables that depend on the partitions of the batch, and returns the first one.
 func (s *separation) variable(v any) (found map[string]any) {
-	contains(v, func(n map[string]any) {
+	forEachNode(v, func(n map[string]any) {
 		if found == nil && n["type"] == "FUNCTION" && s.isVariable(n) {
 			found = n
 		}

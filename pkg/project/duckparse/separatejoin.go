@@ -153,8 +153,8 @@ func (s *separation) table(n map[string]any, with *withRows, lateral *frame) *fr
 	return newFrame(alias, r.renamed(names))
 }
 
-// functionRows describes the rows that a table function returns. The arguments of the function can use the columns of
-// lateral, which is nil if there are none.
+// functionRows describes the rows that a table function returns. If lateral is not nil, the arguments of the function
+// can use its columns.
 func (s *separation) functionRows(n map[string]any, with *withRows, lateral *frame) *rows {
 	call := object(n["function"])
 	name := word(call["function_name"])
@@ -247,7 +247,7 @@ func (s *separation) stored(n map[string]any, name string) *rows {
 
 // changing reports whether the rows of a part of FROM depend on the partitions of the batch.
 func (s *separation) changing(v any, with *withRows) (found bool) {
-	contains(v, func(n map[string]any) {
+	forEachNode(v, func(n map[string]any) {
 		switch n["type"] {
 		case "BASE_TABLE":
 			ref := tableRef(n)
@@ -307,8 +307,8 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 		}
 	}
 	filters, rest := s.filters(f, c.conditions)
-	// The keys of linked are a kind of link and a class of equal ids. The ids of the class determine the partition of a
-	// row in all previous leaves.
+	// Each key of linked consists of a kind of link and a class of equal ids. The ids of the class determine the
+	// partition of a row in all previous leaves.
 	var linked map[string]bool
 	for _, leaf := range c.leaves {
 		if leaf.fixed {
@@ -475,8 +475,8 @@ func (f *frame) linkedBy(link string) map[string]bool {
 }
 
 // link searches the conditions of a join for an equality x = y that links the partitions of both sides: x determines
-// the partition of a row of one side, and y that of a row of the other side. It returns the ids of x and y and the kind
-// of the link. If there is no such condition, the kind is "".
+// the partition of a row of one side, and y determines the partition of a row of the other side. It returns the ids of
+// x and y and the kind of the link. If there is no such condition, the kind is "".
 func (s *separation) link(n map[string]any, f, kept, other *frame, conditions []any) (x, y, link string) {
 	type pair struct{ a, b string }
 	var pairs []pair

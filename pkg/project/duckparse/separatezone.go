@@ -14,7 +14,7 @@ func (s *separation) isLocal(statement any) (local bool) {
 	for _, dimensions := range s.query.Tables {
 		local = local || dimensions[s.at].Finer && dimensions[s.at].Type != "DATE"
 	}
-	contains(statement, func(n map[string]any) {
+	forEachNode(statement, func(n map[string]any) {
 		local = local || n["type"] == "FUNCTION" && (s.isNamed(n, "_start") || s.isNamed(n, "_end"))
 	})
 	return local

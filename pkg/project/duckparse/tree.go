@@ -35,7 +35,7 @@ func treeOf(statement map[string]any) *plan.Tree {
 			name = names[len(names)-1]
 		}
 		t.Columns = append(t.Columns, plan.TreeColumn{Name: name, Hash: hashOf(item, "alias")})
-		contains(item, func(n map[string]any) {
+		forEachNode(item, func(n map[string]any) {
 			switch {
 			case word(n["type"]) == "STAR", slices.Contains(multiplying, word(n["function_name"])):
 				rows = false
@@ -45,7 +45,7 @@ func treeOf(statement map[string]any) *plan.Tree {
 		})
 	}
 	groups := array(node["group_expressions"])
-	contains(node["modifiers"], func(n map[string]any) {
+	forEachNode(node["modifiers"], func(n map[string]any) {
 		switch word(n["type"]) {
 		case "DISTINCT_MODIFIER", "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER", "STAR":
 			rows = false // an alias of a new column may change which rows remain
@@ -59,7 +59,7 @@ func treeOf(statement map[string]any) *plan.Tree {
 		t.Positional = t.Positional || word(object(group)["type"]) == "VALUE_CONSTANT"
 	}
 	rows = rows && node["qualify"] == nil // QUALIFY may use the alias of a new column
-	contains(rest, func(n map[string]any) {
+	forEachNode(rest, func(n map[string]any) {
 		t.Positional = t.Positional || word(n["type"]) == "POSITIONAL_REFERENCE"
 	})
 	// If a query has neither groups nor references to columns, a new aggregate would reduce its result to one row.
@@ -70,17 +70,17 @@ func treeOf(statement map[string]any) *plan.Tree {
 // multiplying are the functions that return several rows for each input row.
 var multiplying = []string{"unnest", "unlist", "generate_subscripts"}
 
-// contains calls f for every node of a tree.
-func contains(v any, f func(map[string]any)) {
+// forEachNode calls f for every node of a tree.
+func forEachNode(v any, f func(map[string]any)) {
 	switch v := v.(type) {
 	case []any:
 		for _, item := range v {
-			contains(item, f)
+			forEachNode(item, f)
 		}
 	case map[string]any:
 		f(v)
 		for _, child := range v {
-			contains(child, f)
+			forEachNode(child, f)
 		}
 	}
 }
@@ -91,8 +91,8 @@ func without(n map[string]any, name string) map[string]any {
 	return n
 }
 
-// hashOf returns a hash of a tree without positions. It also omits the field of the root that the parameter except
-// names; "": none.
+// hashOf returns a hash of a tree without positions. If except is not "", it also omits the root's field with this
+// name.
 func hashOf(v any, except string) string {
 	var b bytes.Buffer
 	if n, ok := v.(map[string]any); ok && except != "" {
@@ -161,5 +161,5 @@ func (w *walker) file(n map[string]any) {
 	}
 }
 
-// readers are the other functions whose first argument names files or tables to read.
+// readers are the functions besides read_… and parquet_… whose first argument names files or tables to read.
 var readers = []string{"sniff_csv", "glob", "query_table"}

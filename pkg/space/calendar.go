@@ -281,7 +281,7 @@ func (c Calendar) CheckZone(d *Dimension) error {
 	}
 }
 
-// values returns the keys of the periods from first to last that exist.
+// values returns the keys of the existing periods from first to last.
 func (a *axis) values(first, last int64) ([]string, error) {
 	if last < first {
 		return nil, nil

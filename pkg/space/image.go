@@ -234,8 +234,8 @@ func (r *Reader) coarsened(up, down *axis, key string) ([]string, error) {
 	}), nil
 }
 
-// Reads reports whether a partition of the reader, with the key down, reads an upstream partition, with the key up.
-// Image and Preimage must agree with it. For [Latest], Reads reports whether down would read up if up were the newest
+// Reads reports whether the reader's partition with the key down reads the upstream partition with the key up. Image
+// and Preimage must agree with it. For [Latest], Reads reports whether down would read up if up were the newest
 // partition.
 func (r *Reader) Reads(down, up string) (bool, error) {
 	ups, err := r.Upstream.Parse(up)

@@ -161,9 +161,9 @@ func (m *Mapping) dimensions() []Dimension {
 
 // upstreamOf returns the index of the upstream dimension that a declared operation maps, or -1. An operation maps the
 // upstream dimension that it names. Otherwise, it maps the upstream dimension that has the name of the reader's
-// dimension. If no upstream dimension has this name, the kind of the reader's dimension decides: a time dimension is
-// mapped to the upstream time dimension, and another dimension to the only other upstream dimension whose name the
-// reader does not use.
+// dimension. If no upstream dimension has this name, the kind of the reader's dimension decides. A time dimension is
+// mapped to the upstream time dimension. A static or dynamic dimension is mapped to the upstream static or dynamic
+// dimension whose name the reader does not use, if there is exactly one.
 func (m *Mapping) upstreamOf(dm DimensionMap, reader int) int {
 	index := func(name string) int {
 		return slices.IndexFunc(m.Upstream.Dimensions, func(d Dimension) bool { return d.Name == name })

@@ -187,8 +187,8 @@ func (d *Dimension) index(key string) (int64, error) {
 	return floorDiv(t.Unix(), d.period()), nil
 }
 
-// value returns the key of a period. zone and phase are needed only if d is clocked. Then periods begin phase seconds
-// after multiples of their length in UTC, for example because the offset of the zone is +05:30.
+// value returns the key of a period. zone and phase are needed only if d is clocked. The periods of such a dimension
+// begin phase seconds after multiples of their length in UTC, for example because the offset of the zone is +05:30.
 func (d *Dimension) value(n int64, zone *time.Location, phase int64) string {
 	if !d.clocked() {
 		return d.startOf(n).Format(d.layoutOf())

@@ -60,8 +60,8 @@ func SignCallback(base string, c Callback, keys Keyring) (callbackURL, authoriza
 	return c.url(base, keys.Current, url.Values{}), AuthScheme + " " + sig
 }
 
-// CallbackURL returns a callback URL of contract 1.0, which contains the signature. Servo no longer
-// issues these URLs, but accepts such URLs from envelopes of other dispatchers.
+// CallbackURL returns a callback URL of contract 1.0, which contains the signature. Servo no longer issues these URLs.
+// It still accepts them, because other dispatchers may put them into envelopes.
 func CallbackURL(base string, c Callback, keys Keyring) string {
 	sig, _ := c.sign(keys, keys.Current)
 	return c.url(base, keys.Current, url.Values{"sig": {sig}})
@@ -89,16 +89,16 @@ func pathSegment(s string) string {
 	return url.PathEscape(s)
 }
 
-// VerifyCallback checks the signature and expiry of a callback. In the parameter named, the caller sets Domain, RunID,
-// TaskKey and Verb from the unescaped path of the URL. The signature is in the Authorization header, or in the query
-// (contract 1.0), never in both. The error wraps [ErrForged] or [ErrExpired]. The caller must check that the body is
-// about the same attempt.
-func VerifyCallback(named Callback, query url.Values, authorization string, keys Keyring, now event.Time) (Callback, error) {
+// VerifyCallback checks the signature and expiry of a callback. The caller sets the fields Domain, RunID, TaskKey and
+// Verb of fromPath, from the unescaped path of the URL. The signature is in the Authorization header, or in the query
+// (contract 1.0), never in both. The error wraps [ErrForged] or [ErrExpired]. The caller must check that the body names
+// the same attempt as the URL.
+func VerifyCallback(fromPath Callback, query url.Values, authorization string, keys Keyring, now event.Time) (Callback, error) {
 	sig, err := signatureOf(query, authorization)
 	if err != nil {
 		return Callback{}, err
 	}
-	c := named
+	c := fromPath
 	attempt, ok1 := canonicalInt(query.Get("attempt"), 32)
 	expires, ok2 := canonicalInt(query.Get("expires"), 64)
 	revision, ok3 := canonicalInt(query.Get("rev"), 64)

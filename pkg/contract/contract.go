@@ -129,7 +129,7 @@ type Finished struct {
 	Output            *event.Output       `json:"output,omitempty"`
 	MaterializationID string              `json:"materialization_id,omitempty"`
 	CheckResults      []event.CheckResult `json:"check_results,omitempty"`
-	// CodeChanged means that the task may have executed other code than the plan's. Its output is then stale.
+	// CodeChanged means that the task may have executed code that differs from the plan's. The output is then stale.
 	CodeChanged bool             `json:"code_changed,omitempty"`
 	Metrics     map[string]int64 `json:"metrics,omitempty"`
 	// Log is the whole log of a task that has printed little. Such a log is not stored as an object.
@@ -259,15 +259,15 @@ func (m *CommitMarker) Cell(partitionKey string) *CommitMarker {
 	return nil
 }
 
-// cell returns the marker of one partition as if the partition were an output of its own. The parameter first is the
-// position of its first file.
-func (m *CommitMarker) cell(i, first int) *CommitMarker {
+// cell returns the marker of one partition as if the partition were an output of its own. firstFile is the index in
+// m.Files of the partition's first file.
+func (m *CommitMarker) cell(i, firstFile int) *CommitMarker {
 	c, one := &m.Cells[i], *m
 	folder := ids.PartitionSegment(c.PartitionKey) + "/"
 	one.PartitionKey, one.URI, one.RowCount, one.ByteSize, one.Cells = c.PartitionKey, m.URI+folder, c.RowCount, c.ByteSize, nil
 	one.Files = make([]CommitMarkerFile, c.Files)
 	for n := range one.Files {
-		one.Files[n] = m.Files[first+n]
+		one.Files[n] = m.Files[firstFile+n]
 		one.Files[n].Name = strings.TrimPrefix(one.Files[n].Name, folder)
 	}
 	return &one

@@ -169,7 +169,7 @@ func DecodeFinished(data []byte) (*Finished, error) {
 	if f.MaterializationID != "" {
 		c.ulid("materialization_id", f.MaterializationID)
 	}
-	c.checks("check_results", f.CheckResults)
+	c.checkResults("check_results", f.CheckResults)
 	c.between("metrics (count)", int64(len(f.Metrics)), 0, MaxMetrics)
 	for key := range f.Metrics {
 		c.name("metrics (a key)", key)
@@ -213,7 +213,7 @@ func DecodeCommitMarker(data []byte) (*CommitMarker, error) {
 	}
 	c.between("row_count", m.RowCount, 0, 1<<62)
 	c.between("byte_size", m.ByteSize, 0, 1<<62)
-	c.checks("checks", m.Checks)
+	c.checkResults("checks", m.Checks)
 	return ifValid(&m, c)
 }
 
@@ -267,9 +267,9 @@ func ifValid[T any](v *T, c *checker) (*T, error) {
 	return v, nil
 }
 
-// decode reads a JSON object. The parameter times lists the fields that contain times. decode needs the list because
-// the JSON package does not say which field contains an invalid time.
-func decode(data []byte, limit int, v any, times ...string) error {
+// decode reads a JSON object. timeFields lists the fields that contain times: the JSON package does not say which field
+// contains an invalid time.
+func decode(data []byte, limit int, v any, timeFields ...string) error {
 	if len(data) > limit {
 		return &FieldError{Msg: fmt.Sprintf("the body has %d bytes: at most %d are allowed", len(data), limit)}
 	}
@@ -279,13 +279,13 @@ func decode(data []byte, limit int, v any, times ...string) error {
 			return err
 		}
 	}
-	return explain(data, v, times)
+	return explain(data, v, timeFields)
 }
 
 // explain decodes a rejected body again with encoding/json, whose errors name the field and
 // the type, and returns why the body is invalid. If invalid UTF-8 is the only problem, it
 // decodes the body into v.
-func explain(data []byte, v any, times []string) error {
+func explain(data []byte, v any, timeFields []string) error {
 	err := json.Unmarshal(data, reflect.New(reflect.TypeOf(v).Elem()).Interface())
 	if err == nil {
 		if first := bytes.TrimLeft(data, " \t\r\n"); first[0] != '{' {
@@ -299,7 +299,7 @@ func explain(data []byte, v any, times []string) error {
 		}
 		return &FieldError{Field: wrongType.Field, Msg: fmt.Sprintf("expected a %s, got a JSON %s", wrongType.Type.Kind(), wrongType.Value)}
 	}
-	for _, field := range times {
+	for _, field := range timeFields {
 		if msg := badTime(data, field); msg != "" {
 			return &FieldError{Field: field, Msg: msg}
 		}
@@ -414,8 +414,8 @@ func (c *checker) failure(e *event.Error) {
 	c.between("error.retry_after_ms", e.RetryAfterMS, 0, event.MaxRetryAfterMS)
 }
 
-// checks checks the results of quality checks.
-func (c *checker) checks(field string, results []event.CheckResult) {
+// checkResults validates the results of an asset's checks.
+func (c *checker) checkResults(field string, results []event.CheckResult) {
 	c.between(field+" (count)", int64(len(results)), 0, event.MaxChecks)
 	for i, r := range results {
 		at := fmt.Sprintf("%s[%d]", field, i)

@@ -11,9 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// with returns a JSON object with the field at a dotted path replaced by raw JSON, or removed
-// if raw is empty.
-func with(t testing.TB, object any, field, raw string) []byte {
+// withField encodes object as JSON. It replaces the field at a dotted path by raw JSON, or removes it if raw is empty.
+func withField(t testing.TB, object any, field, raw string) []byte {
 	t.Helper()
 	data, err := json.Marshal(object)
 	require.NoError(t, err)
@@ -79,14 +78,14 @@ func TestDecodeEnvelopeNamesInvalidField(t *testing.T) {
 		{"callbacks.started", `"file:///etc/passwd"`, ""},
 		{"callbacks.started", ``, ""},
 	} {
-		_, err := contract.DecodeEnvelope(with(t, env, c.field, c.raw))
+		_, err := contract.DecodeEnvelope(withField(t, env, c.field, c.raw))
 		named := c.named
 		if named == "" {
 			named = c.field
 		}
 		requireField(t, err, named)
 	}
-	_, err = contract.DecodeEnvelope(with(t, env, "novelty", `{"x":1}`))
+	_, err = contract.DecodeEnvelope(withField(t, env, "novelty", `{"x":1}`))
 	require.NoError(t, err, "unknown fields are ignored")
 }
 
@@ -143,8 +142,8 @@ func TestDecodeCallbacksNameInvalidField(t *testing.T) {
 		{finished, decodeFinished, "check_results", `[{"name":""}]`, "check_results[0].name"},
 		{finished, decodeFinished, "completed_at", `"x"`, "completed_at"},
 	} {
-		require.NoError(t, c.decode(with(t, c.body, "novelty", `1`)))
-		requireField(t, c.decode(with(t, c.body, c.field, c.raw)), c.named)
+		require.NoError(t, c.decode(withField(t, c.body, "novelty", `1`)))
+		requireField(t, c.decode(withField(t, c.body, c.field, c.raw)), c.named)
 	}
 }
 
@@ -173,19 +172,19 @@ func TestDecodeMarkerRejectsForeignPaths(t *testing.T) {
 		{"materialization_id", `"x"`},
 		{"nonce", ``},
 	} {
-		_, err := contract.DecodeCommitMarker(with(t, marker(), c.field, c.raw))
+		_, err := contract.DecodeCommitMarker(withField(t, marker(), c.field, c.raw))
 		requireField(t, err, c.field)
 	}
 	many, err := json.Marshal(make([]contract.CommitMarkerColumn, contract.MaxColumns+1))
 	require.NoError(t, err)
-	_, err = contract.DecodeCommitMarker(with(t, marker(), "columns", string(many)))
+	_, err = contract.DecodeCommitMarker(withField(t, marker(), "columns", string(many)))
 	requireField(t, err, "columns (count)")
-	_, err = contract.DecodeCommitMarker(with(t, marker(), "columns", `[{"name":"`+strings.Repeat("x", contract.MaxColumnBytes+1)+`"}]`))
+	_, err = contract.DecodeCommitMarker(withField(t, marker(), "columns", `[{"name":"`+strings.Repeat("x", contract.MaxColumnBytes+1)+`"}]`))
 	requireField(t, err, "columns[0].name")
 	for _, name := range []string{"", "/etc/passwd", "../x", "a/../../x", "a//b", "./a", ".", "..", "a\\b", "a\x00", "a\n"} {
 		quoted, err := json.Marshal([]contract.CommitMarkerFile{{Name: name}})
 		require.NoError(t, err)
-		_, err = contract.DecodeCommitMarker(with(t, marker(), "files", string(quoted)))
+		_, err = contract.DecodeCommitMarker(withField(t, marker(), "files", string(quoted)))
 		requireField(t, err, "files[0].name")
 	}
 }
@@ -202,15 +201,15 @@ func TestDecodeRejectsNamesThatDifferInCase(t *testing.T) {
 		{"novelty", `1,"Novelty":2`, "Novelty"},
 		{"Outcome", `"failed","novelty":"` + "\xff" + `"`, "Outcome"}, // not UTF-8: tolerated
 	} {
-		body := strings.Replace(string(with(t, finished, c.field, "")), "{", `{"`+c.field+`":`+c.raw+",", 1)
+		body := strings.Replace(string(withField(t, finished, c.field, "")), "{", `{"`+c.field+`":`+c.raw+",", 1)
 		_, err := contract.DecodeFinished([]byte(body))
 		requireField(t, err, c.named)
 	}
 	for _, raw := range []string{`{"rows":1,"Rows":2}`, `{"Outcome":1}`} {
-		_, err := contract.DecodeFinished(with(t, finished, "metrics", raw))
+		_, err := contract.DecodeFinished(withField(t, finished, "metrics", raw))
 		require.NoError(t, err, "names of metrics are data")
 	}
-	_, err := contract.DecodeFinished(with(t, finished, "novelty", `{"x":1,"X":2}`))
+	_, err := contract.DecodeFinished(withField(t, finished, "novelty", `{"x":1,"X":2}`))
 	require.NoError(t, err, "the value of an unknown field is not read")
 }
 

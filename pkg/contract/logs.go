@@ -14,8 +14,8 @@ const omitted = "\n… %d bytes omitted …\n"
 // OmittedText returns the line that replaces n omitted bytes of a log.
 func OmittedText(n int64) []byte { return fmt.Appendf(nil, omitted, n) }
 
-// ParseOmitted finds the line that replaces the middle of a long log: text[from:to] replaces n bytes. Without such a
-// line, n is 0.
+// ParseOmitted finds the line that replaces the middle of a long log. The line is text[from:to], and n is the number of
+// bytes that it replaces. Without such a line, n is 0.
 func ParseOmitted(text []byte) (from, to int, n int64) {
 	if len(text) < LogEnd {
 		return 0, 0, 0

@@ -35,8 +35,8 @@ func AssetPrefix(d ids.Domain, asset ids.AssetKey, partitionKey string) string {
 // PartitionSegment returns a partition as one segment of an object key: see [ids.PartitionSegment].
 func PartitionSegment(partitionKey string) string { return ids.PartitionSegment(partitionKey) }
 
-// MaterializationPrefix returns the prefix of one materialization: the directories of its
-// executions and its commit marker.
+// MaterializationPrefix returns the prefix of one materialization. Below it are the commit marker and the directories
+// of the executions.
 func MaterializationPrefix(d ids.Domain, asset ids.AssetKey, partitionKey, materializationID string) string {
 	return AssetPrefix(d, asset, partitionKey) + materializationID + "/"
 }
@@ -92,8 +92,8 @@ func IsExecutionURI(uri, materializationPrefix string) bool {
 // CommitMarkerKeyOf returns the key of the commit marker beside an execution's directory.
 func CommitMarkerKeyOf(uri string) string { return besideOf(uri) + markerName }
 
-// QuarantineMarkerKeyOf returns the key of the marker of an output in quarantine, or of an approved
-// output, beside an execution's directory.
+// QuarantineMarkerKeyOf returns the key of the quarantine marker beside an execution's directory. This marker describes
+// an output that is in quarantine, or that was approved.
 func QuarantineMarkerKeyOf(uri string) string { return besideOf(uri) + quarantineName }
 
 // besideOf returns the prefix of an output's materialization. The parameter uri is an execution's directory, or a

@@ -43,8 +43,8 @@ func hashOfTask(key string) (hash [withoutBytes]byte) {
 	return hash
 }
 
-// Tasks returns a function that reports whether an upstream task is among those that did not succeed. The result known
-// is false for [UnknownWithout].
+// Tasks returns a function that reports whether an upstream task is among those that did not succeed. If w is
+// [UnknownWithout], known is false.
 func (w Without) Tasks() (has func(taskKey string) bool, known bool, err error) {
 	if w == UnknownWithout {
 		return func(string) bool { return false }, false, nil

@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// Allowed lists the secrets that the channels of releases may name. Without such a list, any person with permission
-// to deploy could make the dispatcher send any of its secrets to a host of their own.
+// Allowed lists the secrets that the channels of releases may name. Without such a list, every person with permission
+// to deploy could make the dispatcher send its secrets to a host that this person controls.
 type Allowed []allowance
 
 type allowance struct{ tenant, prefix string }
@@ -33,14 +33,13 @@ func ParseAllowed(texts []string) (Allowed, error) {
 	return all, nil
 }
 
-// Only returns a function that calls the parameter from to read a secret, but returns an error for a secret that the
-// channels of the tenant may not use.
-func (a Allowed) Only(tenant string, from func(ctx context.Context, reference string) (string, error)) func(context.Context, string) (string, error) {
+// Only wraps read: the returned function returns an error for a secret that the channels of the tenant may not use.
+func (a Allowed) Only(tenant string, read func(ctx context.Context, reference string) (string, error)) func(context.Context, string) (string, error) {
 	return func(ctx context.Context, reference string) (string, error) {
 		for _, x := range a {
 			prefix, open := strings.CutSuffix(x.prefix, "*")
 			if (x.tenant == "" || x.tenant == tenant) && (reference == x.prefix || open && strings.HasPrefix(reference, prefix)) {
-				return from(ctx, reference)
+				return read(ctx, reference)
 			}
 		}
 		return "", fmt.Errorf("%w: channels may not use the secret %s: allow it with the flag --channel-secrets of the dispatcher", secret.ErrRefused, reference)

@@ -14,12 +14,12 @@ import (
 // timeout bounds one try, from the resolution of the name to the end of the answer.
 const timeout = 10 * time.Second
 
-// never lists the addresses that no channel may use: unspecified, link-local, multicast and reserved addresses, and
-// metadata servers.
-var never = prefixes("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/128", "fe80::/10", "ff00::/8", "fd00:ec2::/32", "fd20:ce::/32")
+// neverAllowed lists the addresses that no channel may use: unspecified, link-local, multicast and reserved addresses,
+// and metadata servers.
+var neverAllowed = prefixes("0.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/128", "fe80::/10", "ff00::/8", "fd00:ec2::/32", "fd20:ce::/32")
 
-// private lists the addresses that only a channel with allow_private may use.
-var private = prefixes("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "::1/128", "fc00::/7", "fec0::/10")
+// privateRanges lists the addresses that only a channel with allow_private may use.
+var privateRanges = prefixes("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "::1/128", "fc00::/7", "fec0::/10")
 
 // Prefixes of IPv6 addresses that contain an IPv4 address: in the last bytes (nat64) or after the prefix (sixToFour).
 var (
@@ -47,12 +47,12 @@ func checkAddress(ip netip.Addr, allowPrivate bool) error {
 	case sixToFour.Contains(ip):
 		return checkAddress(netip.AddrFrom4([4]byte(bytes[2:6])), allowPrivate)
 	}
-	for _, p := range never {
+	for _, p := range neverAllowed {
 		if p.Contains(ip) {
 			return fmt.Errorf("%w: %s is link-local, multicast or a metadata server", errRefused, ip)
 		}
 	}
-	for _, p := range private {
+	for _, p := range privateRanges {
 		if p.Contains(ip) && !allowPrivate {
 			return fmt.Errorf("%w: %s is private: add allow_private: true to the channel if that is intended", errRefused, ip)
 		}

@@ -28,7 +28,8 @@ import (
 // Sender sends messages.
 type Sender struct {
 	Clock clock.Clock
-	// Secrets returns the value of a reference. If it is nil, channels with secrets cannot be used.
+	// Secrets returns the value of the secret with a reference. If Secrets is nil, channels with secrets cannot be
+	// used.
 	Secrets func(ctx context.Context, reference string) (string, error)
 	// Redactor hides the values of secrets in the log of this process. It may be nil.
 	Redactor *secret.Redactor

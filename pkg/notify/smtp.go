@@ -63,20 +63,20 @@ func (s *Sender) smtp(ctx context.Context, c *release.Channel, m *Message) error
 // memory, and the channels of several tenants share a process.
 const maxMailAnswers = 4 * MaxBytes
 
-// bounded is a connection that limits how many bytes are read. The field left is how many more may be read.
+// bounded is a connection that limits how many bytes are read.
 type bounded struct {
 	net.Conn
 
-	left int
+	remaining int // how many more bytes may be read
 }
 
 // Read implements [io.Reader].
 func (c *bounded) Read(p []byte) (int, error) {
-	if c.left <= 0 {
+	if c.remaining <= 0 {
 		return 0, fmt.Errorf("the mail server answered with more than %d bytes", maxMailAnswers)
 	}
-	n, err := c.Conn.Read(p[:min(len(p), c.left)])
-	c.left -= n
+	n, err := c.Conn.Read(p[:min(len(p), c.remaining)])
+	c.remaining -= n
 	return n, err
 }
 
@@ -109,8 +109,9 @@ func deliver(mail *smtp.Client, to *release.SMTPChannel, m *Message, now time.Ti
 	return nil
 }
 
-// address tells the server the recipients of the mail, and returns an error for each recipient that it refuses. If
-// the server refuses all recipients, or refuses one of them only temporarily, address returns err instead.
+// address sends the recipients of the mail to the server, and returns an error for each recipient that the server
+// refuses. If the server refuses all recipients, or refuses one of them only temporarily, address returns err and
+// nothing else.
 func address(mail *smtp.Client, recipients []string) (refused []error, err error) {
 	const permanent = 500 // the lowest code of a permanent failure
 	for _, recipient := range recipients {

@@ -18,8 +18,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/release"
 )
 
-// mailServer starts a mail server for one client. If certificate is set, the server offers encryption. The result lines
-// receives every line that the client sends. A line that was sent encrypted has the prefix "tls ".
+// mailServer starts a mail server for one client. If certificate is set, the server offers encryption. The channel
+// lines receives every line that the client sends. A line that was sent encrypted has the prefix "tls ".
 func mailServer(t *testing.T, certificate *tls.Certificate) (port int32, lines chan string) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

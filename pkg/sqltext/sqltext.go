@@ -131,7 +131,7 @@ type Forbidden struct {
 }
 
 // FindForbidden returns the first call of a function that users' SQL must not call, or nil. These functions
-//   - end the process: DuckDB ends it if it cannot write the log file of enable_logging;
+//   - end the process: if DuckDB cannot write the log file of enable_logging, it ends the process;
 //   - write files: enable_profiling replaces a file in any folder that the sandbox allows;
 //   - change how DuckDB parses later statements: enable_peg_parser;
 //   - execute generated SQL, which could call one of the others: query and json_execute_serialized_sql.

@@ -152,12 +152,11 @@ func (f *fixture) rebase() {
 	f.t.Fatal("no new base was published")
 }
 
-// counts returns a counter of all later operations for which the parameter counted returns true. Operations may run in
-// parallel.
-func (f *fixture) counts(counted func(op faultblob.Op, key string) bool) *atomic.Int64 {
+// counts returns a counter of all later operations for which match returns true. Operations may run in parallel.
+func (f *fixture) counts(match func(op faultblob.Op, key string) bool) *atomic.Int64 {
 	var n atomic.Int64
 	f.hook = func(op faultblob.Op, key string) faultblob.Fault {
-		if counted(op, key) {
+		if match(op, key) {
 			n.Add(1)
 		}
 		return faultblob.None

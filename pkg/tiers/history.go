@@ -10,13 +10,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// moveToHistory adds closed rows to history. It drops the rows of runs whose ids are below the parameter from. For
-// each table with new rows it stores segments and a new index, which replaces the index that m names. It returns the
-// new indexes and all files that it has created. If a table has no rows left in history, its index is zero.
+// moveToHistory adds closed rows to history. It drops the rows of runs whose ids are below minRun. For each table with
+// new rows it stores segments and a new index, which replaces the index that m names. It returns the new indexes and
+// all files that it has created. If a table has no rows left in history, its index is zero.
 func (cfg *Config) moveToHistory(
-	ctx context.Context, m *manifest.Manifest, closed *state.Rows, from string,
+	ctx context.Context, m *manifest.Manifest, closed *state.Rows, minRun string,
 ) (indexes map[string]manifest.File, made []manifest.File, err error) {
-	segments, err := cfg.dropExpired(ctx, m, from)
+	segments, err := cfg.dropExpired(ctx, m, minRun)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -26,7 +26,7 @@ func (cfg *Config) moveToHistory(
 			return nil, nil, err
 		}
 	}
-	for chunk := range closed.KeptFrom(from).Chunks(cfg.MaxSegment) { // one chunk at a time, to limit memory
+	for chunk := range closed.KeptFrom(minRun).Chunks(cfg.MaxSegment) { // one chunk at a time, to limit memory
 		files, err := cfg.Codec.Encode(chunk)
 		if err != nil {
 			return nil, nil, err
@@ -38,7 +38,7 @@ func (cfg *Config) moveToHistory(
 					return nil, nil, err
 				}
 			}
-			kept, segment, err := cfg.extend(ctx, f, known, from)
+			kept, segment, err := cfg.extend(ctx, f, known, minRun)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -66,17 +66,17 @@ func (cfg *Config) moveToHistory(
 }
 
 // dropExpired returns, for each table with expired segments, the segments that have not expired.
-func (cfg *Config) dropExpired(ctx context.Context, m *manifest.Manifest, from string) (map[string][]manifest.File, error) {
+func (cfg *Config) dropExpired(ctx context.Context, m *manifest.Manifest, minRun string) (map[string][]manifest.File, error) {
 	left := map[string][]manifest.File{}
 	for _, table := range slices.Sorted(maps.Keys(m.History)) {
-		if index := m.History[table]; index.MinRun == "" || index.MinRun >= from {
+		if index := m.History[table]; index.MinRun == "" || index.MinRun >= minRun {
 			continue
 		}
 		known, err := cfg.Manifests.Segments(ctx, m.History[table])
 		if err != nil {
 			return nil, err
 		}
-		kept := slices.DeleteFunc(slices.Clone(known), func(f manifest.File) bool { return snapshot.Expired(f, from) })
+		kept := slices.DeleteFunc(slices.Clone(known), func(f manifest.File) bool { return snapshot.Expired(f, minRun) })
 		if len(kept) < len(known) {
 			left[table] = kept
 		}
@@ -88,11 +88,11 @@ func (cfg *Config) dropExpired(ctx context.Context, m *manifest.Manifest, from s
 // into the new segment, unless one of them is damaged. It returns the known segments that it has not merged, and the
 // new one.
 func (cfg *Config) extend(
-	ctx context.Context, f snapshot.File, known []manifest.File, from string,
+	ctx context.Context, f snapshot.File, known []manifest.File, minRun string,
 ) (kept []manifest.File, segment manifest.File, err error) {
 	kept = known
 	if small := snapshot.Absorbed(known, f.Rows); len(small) > 0 {
-		whole, err := cfg.Codec.Combine(ctx, cfg.Manifests, small, f, from)
+		whole, err := cfg.Codec.Combine(ctx, cfg.Manifests, small, f, minRun)
 		switch {
 		case err == nil:
 			f, kept = whole, known[:len(known)-len(small)]

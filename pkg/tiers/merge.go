@@ -14,10 +14,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// merge is a merge of several deltas, or of the whole state, into new files. It runs concurrently with folding. The
-// next manifest includes the result if it still contains everything that was merged; otherwise, the result is
-// dropped. In the manifest, the result replaces the merged deltas or, if the whole state was written, the base and
-// all deltas up to the revision of source.
+// merge is a merge of several deltas, or of the whole state, into new files. It runs concurrently with folding. If the
+// next manifest still contains everything that was merged, it includes the result. Otherwise, the result is dropped. In
+// the manifest, the result replaces the merged deltas or, if the whole state was written, the base and all deltas up to
+// the revision of source.
 type merge struct {
 	job
 	source *manifest.Manifest // the current manifest when the merge began

@@ -102,12 +102,12 @@ func (m *model) run(t require.TestingT, st step) {
 	}
 }
 
-// wrote checks the result of a write. If refused is true, err must match the parameter with. Otherwise err must be nil,
-// and wrote records the written object.
-func (m *model) wrote(t require.TestingT, st step, o blob.Object, err error, refused bool, with error) {
+// wrote checks the result of a write. If refused is true, err must match wantErr. Otherwise err must be nil, and wrote
+// records the written object.
+func (m *model) wrote(t require.TestingT, st step, o blob.Object, err error, refused bool, wantErr error) {
 	key := m.folder + st.key
 	if refused {
-		require.ErrorIs(t, err, with, "%s of %q", st.op, key)
+		require.ErrorIs(t, err, wantErr, "%s of %q", st.op, key)
 		return
 	}
 	require.NoError(t, err, "%s of %q", st.op, key)

@@ -22,12 +22,12 @@ type Server struct {
 	cloudtaskspb.UnimplementedCloudTasksServer
 
 	Queue queue.Queue
-	// Token returns an OIDC token of an account for an audience. If it is nil, the server rejects tasks that ask for a
-	// token.
+	// Token returns an OIDC token of an account for an audience. If Token is nil, the server rejects tasks that ask for
+	// a token.
 	Token func(account, audience string) (string, error)
 }
 
-// Register adds the service to a gRPC server.
+// Register registers s with a gRPC server.
 func (s *Server) Register(to grpc.ServiceRegistrar) { cloudtaskspb.RegisterCloudTasksServer(to, s) }
 
 var names = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/queues/([^/]+)(?:/tasks/([^/]+))?$`)

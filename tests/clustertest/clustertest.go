@@ -230,12 +230,11 @@ func (c *Cluster) Metrics(service, metric string) []string {
 	return lines
 }
 
-// Eventually calls the parameter holds until it returns true. The test fails if this takes more than a minute. The
-// parameter what is the message of this failure.
-func (c *Cluster) Eventually(what string, holds func() bool) {
+// Eventually calls condition until it returns true. If this takes more than a minute, the test fails with the message.
+func (c *Cluster) Eventually(message string, condition func() bool) {
 	c.T.Helper()
 	const within, every = time.Minute, 10 * time.Millisecond
-	require.Eventually(c.T, holds, within, every, what)
+	require.Eventually(c.T, condition, within, every, message)
 }
 
 // Logs returns the services' logs.

@@ -41,8 +41,8 @@ type witness struct {
 	parts   *embedded.Workspace
 	marks   string
 	markers map[string]marker
-	// finished maps each task whose end is durable to its number of executions at the time when the method look first
-	// found the end.
+	// finished contains the tasks whose end is durable. It maps each task to the number of executions that had begun
+	// when [witness.look] found this end for the first time.
 	finished map[string]int
 }
 
@@ -153,7 +153,7 @@ func TestChaosRunSurvivesKills(t *testing.T) {
 }
 
 // await waits until threshold tasks have succeeded. If earlier children have already completed that many tasks, await
-// returns very soon. So some children are killed while they start.
+// returns almost immediately. So some children are killed while they start.
 func (c *child) await(t *testing.T, threshold int) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -61,7 +61,7 @@ func (o *oracle) appended(key string) {
 	if has((*event.RunCancelRequested)(nil)) || has((*event.DispatchRequested)(nil)) {
 		for _, group := range event.Groups(event.DecodeEntry(data)) {
 			for _, e := range group.Events {
-				o.requested(f, e.Payload)
+				o.checkRequest(f, e.Payload)
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func (o *oracle) appended(key string) {
 }
 
 // claimsAhead reports whether an entry contains a time that is far in the future. A client has read this time from a
-// wrong clock; it may have appended the entry later, when its clock was right again.
+// wrong clock; the client may have appended the entry later, when its clock was right again.
 func (o *oracle) claimsAhead(entry string, data []byte) bool {
 	return slices.ContainsFunc(event.Groups(event.DecodeEntry(data)), func(g event.Group) bool {
 		at, _ := event.Latest(entry, g.Events)
@@ -107,9 +107,10 @@ func (o *oracle) claimsAhead(entry string, data []byte) bool {
 // Clock skew and slow writes delay a sweep by less than longQueued.
 const longQueued = 8 * time.Minute
 
-// requested handles a new event of the ledger. If the event requests a cancel, requested remembers the run. If the
-// event requests a second dispatch of a task, requested checks that the queue has not had the task for longQueued.
-func (o *oracle) requested(f *followed, p event.Payload) {
+// checkRequest handles a new event of the ledger. If the event requests a cancel, checkRequest remembers the run. If
+// the event requests a second dispatch of a task, checkRequest reports a violation if the task has been in the queue
+// for longQueued.
+func (o *oracle) checkRequest(f *followed, p event.Payload) {
 	if p, ok := p.(*event.RunCancelRequested); ok {
 		f.cancelled[p.RunID] = true
 	}
@@ -194,7 +195,7 @@ func (o *oracle) acknowledged(p *process, body, answer []byte) {
 		if err != nil || f == nil || f.broken || lastSeq(f.state, entry) >= 0 || f.dropped[entry] || slices.Contains(result.Unreadable, entry) {
 			continue
 		}
-		if _, late := f.abandoned[entry]; late && entry < f.cut { // everyEntry checks this entry at the end
+		if _, late := f.abandoned[entry]; late && entry < f.cut { // checkEntries checks this entry at the end
 			continue
 		}
 		o.violation("I-15 nothing is lost", "%s acknowledges entry %s of %s, which no revision records", p.id, entry, d)
@@ -286,9 +287,9 @@ func (f *followed) neverRan(row *state.Entry) bool {
 	})
 }
 
-// everyEntry checks that every entry of the ledger is recorded. A late entry may be missing if its writer appended the
-// same events again, died before it could do so, or reported to its callers that the result is unknown.
-func (o *oracle) everyEntry(f *followed) {
+// checkEntries checks that every entry of the ledger is recorded. A late entry may be missing if its writer appended
+// the same events again, died before it could do so, or reported to its callers that the result is unknown.
+func (o *oracle) checkEntries(f *followed) {
 	recorded := map[string]bool{}
 	for row := range f.state.Entries.All {
 		recorded[row.Entry] = true

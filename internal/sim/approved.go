@@ -5,9 +5,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// approvals checks that an approval ends the alerts about the failure of its partition. The oracle skips an asset if
-// one of its tasks failed in the same revision as the approval: if the task failed after the approval, the alert
-// about this failure rightly stays open.
+// approvals checks that the approval of a partition ends the alerts about its failure. The oracle skips an asset if one
+// of its tasks failed in the same revision as the approval: if the task failed after the approval, the alert about this
+// failure rightly stays open.
 func (o *oracle) approvals(f *followed, before, after *state.State) {
 	failed := map[string]bool{}
 	for is := range changed(f, after.Tasks) {

@@ -14,7 +14,8 @@ func (o *oracle) sameAutomation(f *followed, rebuilt *state.State) {
 	lost := func(format string, args ...any) {
 		o.violation("I-17 rebuildable", "rebuilt from the ledger alone, %s", fmt.Sprintf(format, args...))
 	}
-	// Do not compare the deployments: if no event proves which of several competing ones won, their ids decide.
+	// Do not compare the current deployments: if no event proves which of several competing deployments won, their ids
+	// decide.
 	if was := f.state.Deployment(); was != nil && rebuilt.Deployment() == nil {
 		lost("no deployment is current, but deployment %s was", was.DeployID)
 	}

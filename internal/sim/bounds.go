@@ -72,8 +72,8 @@ func (o *oracle) slack() time.Duration {
 	return slack
 }
 
-// disturbed reports whether an outage or a rebuild ended less than the slack ago. In this case, work that the outage
-// or the rebuild delayed may still be late.
+// disturbed reports whether an outage or a rebuild has not ended, or has ended so recently that the slack is not over.
+// In this case, work that the outage or the rebuild delayed may still be late.
 func (o *oracle) disturbed(f *followed) bool {
 	return f.broken || f.ended || o.w.counts["under repair"] > 0 || o.w.now().Sub(f.rebuiltAt) < o.slack() ||
 		o.w.now().Sub(o.w.outageUntil) < o.slack()
@@ -124,7 +124,7 @@ func (o *oracle) timeBounds(f *followed) {
 
 // liveRows runs when a base is published. It checks that rows of entries have left the live state if they were old
 // enough when the fold of the base began. An entry leaves the live state only after a barrier has listed it. So if
-// sweeps have not had time to list the newest entries, the age of an entry is measured from the last append that they
+// sweeps have not had time to list the newest entries, the ages of entries count only up to the last append that sweeps
 // have had time to list.
 func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	if f.manifest == nil || f.manifest.Timeline != m.Timeline || m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || o.disturbed(f) {
@@ -229,7 +229,7 @@ func (f *followed) dueAt(runID string, due event.Time) event.Time {
 // collection runs after publishes, and a fault may interrupt it.
 const enoughPublishes = 10
 
-// floorAt is the orphan floor of the oldest revision at some time.
+// floorAt records which orphan floor the oldest revision had at some time.
 type floorAt struct {
 	at       time.Time
 	revision int64 // the newest revision at that time
@@ -260,7 +260,7 @@ func (o *oracle) stateFiles(f *followed) {
 			below = max(below, then.floor)
 		}
 	}
-	if below != "" { // a collection begins only after the floor has risen by Orphans since the last collection
+	if below != "" { // a collection begins only after the floor has risen by Policy.Orphans since the last collection
 		below = ids.AtTime(ids.Time(below).Add(-o.w.cfg.retention().Orphans))
 	}
 	ahead := ids.AtTime(o.w.now().Add(ids.MaxAhead))

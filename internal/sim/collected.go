@@ -18,7 +18,7 @@ func (c World) retention() manifest.Policy {
 
 // keepsLongEnough reports whether a world keeps revisions for as long as [manifest.Policy] demands. In other worlds, a
 // collector whose clock is ahead may delete a revision while a reader still trusts the previous one. If a delayed
-// writer then creates the deleted revision again, the reader uses this manifest until it reads the boundary.
+// writer then creates the deleted revision again, the reader uses the recreated revision until it reads the boundary.
 func (c World) keepsLongEnough() bool {
 	const trusted = 10 * time.Second
 	return c.keep() > trusted+2*time.Duration(c.Faults.MaxSkew)*time.Second

@@ -207,7 +207,8 @@ func (c *World) drawArchive() {
 	}
 }
 
-// drawOutage draws an outage of up to an hour, a day or ten days. Most outages are longer than entries are kept.
+// drawOutage draws an outage of up to an hour, a day or ten days. Most outages are longer than the time for which
+// entries are kept.
 func (c *World) drawOutage() {
 	if outage := random(c.Seed, "absence", 0); c.Faults != (Faults{}) && outage.IntN(6) == 0 {
 		c.Faults.Absence = 1 + outage.IntN([]int{60, 24 * 60, 10 * 24 * 60}[outage.IntN(3)])

@@ -227,8 +227,7 @@ func readFor(batch []string, partition, input string) bool {
 }
 
 // freshInputs checks that a fresh partition has read the visible output of each input. A mark may declare the partition
-// fresh up to a fold sequence number, "declared". The partition need not have read a visible output that is not newer
-// than this number.
+// fresh up to a fold sequence number, "declared". The partition may have missed visible outputs up to this number.
 func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) {
 	run := f.state.Runs.Get(row.RunID)
 	if run == nil {

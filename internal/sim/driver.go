@@ -37,7 +37,7 @@ type call struct {
 	done   chan struct{}
 }
 
-// serving is the key under which a context holds the number of the request that it serves.
+// serving is the key of a context value: the number of the request that a call serves.
 type serving struct{}
 
 // scheduled is an event that the driver will execute.

@@ -8,8 +8,8 @@ import (
 // Faults are the frequencies of faults, in thousandths unless stated otherwise.
 type Faults struct {
 	// Faults of requests to the store and the queue. Refused: the request is rejected and has no effect. Late: it is
-	// rejected, but takes effect some time later. Lost: it takes effect, but the answer is lost. Slow: it is delayed by
-	// up to minutes.
+	// rejected, but takes effect some time later. Lost: it takes effect, but the answer is lost. Slow: it is delayed,
+	// sometimes by minutes.
 	Refused, Late, Lost, Slow int
 	// KillBefore: the process dies just before a write takes effect. KillAfter: it dies just after.
 	KillBefore, KillAfter int

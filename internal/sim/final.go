@@ -24,7 +24,7 @@ func (o *oracle) final() {
 		o.ticked(f)
 		o.eventsOfBackfills(f)
 		o.freshness(f)
-		o.everyEntry(f)
+		o.checkEntries(f)
 		o.refusedInputs(f)
 		o.replay(f)
 		o.bareLedger(f)

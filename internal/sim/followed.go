@@ -35,8 +35,8 @@ type followed struct {
 	// unreadable contains files that only a damaged index names.
 	unreadable map[string]bool
 	unordered  bool // the state was rebuilt after the folding order of the ledger was lost
-	// dropped contains entries that appeared after a bare rebuild had listed the ledger. The next
-	// full listing folds them.
+	// dropped contains entries that appeared after a bare rebuild had listed the ledger. They are folded after the next
+	// full listing.
 	dropped map[string]bool
 	// forgotten contains the tasks whose success is in an entry that an operator has skipped.
 	forgotten map[state.Key2]bool
@@ -91,7 +91,7 @@ type followed struct {
 	triggers map[string][]state.Key2           // ledger entries and groups that trigger a run for a request
 }
 
-// revision is one revision: its state, including history, and its history cutoff.
+// revision holds the state of one revision, including history, and its history cutoff.
 type revision struct {
 	whole *state.State
 	cut   state.Cutoff

@@ -80,7 +80,7 @@ func (o *oracle) forgotten(f *followed) {
 	}
 	const invariant = "forgotten assets"
 	greatest, known := map[string]string{}, map[string]bool{}
-	folded := map[string]int64{} // the fold sequence number of the greatest command, by asset
+	folded := map[string]int64{} // the fold sequence number of the command with the greatest id, by asset
 	for _, c := range f.forgetCommands {
 		known[c.CommandID] = true
 		row := f.state.Entries.Get(state.Key2{A: c.entry, B: c.group})

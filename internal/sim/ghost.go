@@ -30,8 +30,8 @@ func (c *client) appendGhosts(ctx context.Context, e *clientEngine) error {
 			break
 		}
 		p := payloads[c.rng.IntN(len(payloads))]
-		// The id of this event is greater than the ids of the task's earlier events, so that a rebuild also folds this
-		// event after them.
+		// The id of this event is greater than the ids of the task's earlier events, so that a rebuild folds this event
+		// after them, too.
 		if _, err := e.appender.Append(ctx, []*event.Envelope{{Domain: e.domain, CorrelationID: t.RunID, CausationID: t.Version, Payload: p}}); err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 // idleIsFree is the name of the invariant about idle domains.
 const idleIsFree = "I-32 idle is free"
 
-// idleFor is for how long calls are counted while all domains are idle.
+// idleFor is the time during which calls are counted while all domains are idle.
 const idleFor = 20 * time.Minute
 
 // idle counts the calls of services while nothing is due in any domain. Services must make no calls in this time,

@@ -110,7 +110,8 @@ func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare
 
 // allSkipped reports whether an operator has skipped all entries that a rebuild cannot read. Even so, such an entry may
 // make the rebuild fail: a compactor may have folded the entry from the bytes that the writer handed over, and may
-// publish its revision after the operator's decision. A rebuild must not drop a published entry unless it is told to.
+// publish its revision after the operator's decision. A rebuild must not drop a published entry unless the operator
+// demands it.
 func (w *world) allSkipped(lost *repair.LostError) bool {
 	return !slices.ContainsFunc(lost.Groups, func(group string) bool {
 		entry, _, _ := strings.Cut(strings.TrimPrefix(group, "ledger: entry "), ",")
@@ -142,8 +143,8 @@ func (o *oracle) rebuiltOnline(f *followed, m *manifest.Manifest, before, after 
 }
 
 // rebuiltBare checks the result of a bare rebuild. Rows may differ, because timers and limits may have decided
-// differently. No folded entry may be missing, except abandoned ones: their writers have appended the events again,
-// and everyEntry checks this.
+// differently. No folded entry may be missing, except abandoned ones: their writers have appended the events again, and
+// checkEntries checks this.
 func (o *oracle) rebuiltBare(f *followed, before, after *state.State) {
 	f.unordered, f.rebuiltAt = true, o.w.now()
 	for row := range before.Entries.All {

@@ -160,9 +160,9 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	if !rebuilt {
 		o.transitions(f, before, next)
 	}
-	// If the recorded order is lost, entries are folded in the order of their names, which depends on
-	// clocks. A limit may then be folded after admissions that it should have bounded. The oracle
-	// applies it to later admissions only.
+	// If the recorded order is lost, entries are folded in the order of their names, which depends on clocks. A limit
+	// may then be folded after admissions that it should have bounded. The oracle applies the limit to later admissions
+	// only.
 	if !rebuilt || !f.unordered {
 		o.limits(f, before, next, slots)
 	}

@@ -90,7 +90,7 @@ func runWorker(ctx context.Context, p *process) {
 	_ = opened.Close(gone) // do not wait: the process was killed
 }
 
-// runReader reads the state repeatedly, and lets the oracle compare it with the published one.
+// runReader reads the state repeatedly, and lets the oracle compare it with the published state.
 func runReader(ctx context.Context, p *process) {
 	w := p.machine.w
 	readers := make([]*snapshot.Reader, len(w.domains))

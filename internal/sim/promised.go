@@ -77,7 +77,7 @@ func (o *oracle) missed(f *followed, before, after *state.State, m *state.Deadli
 		return
 	}
 	if after.Deployments.Len() != before.Deployments.Len() || after.Marks.Len() > 0 || after.Forgotten.Len() > 0 {
-		return // do not compare: other things than outputs also decide which partitions are fresh
+		return // do not compare: a deployment, mark or forgotten asset may have changed which partitions are fresh
 	}
 	fresh, err := o.freshOf(f, before, m.AssetKey)
 	if err != nil {

@@ -185,7 +185,7 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 	if draw.IntN(3) == 0 {
 		s.Start = event.At(from.Add(time.Duration(draw.IntN(4)) * time.Minute))
 	}
-	const least = 12 * time.Minute // long enough for a schedule of most cadences to tick
+	const least = 12 * time.Minute // long enough for schedules of most cadences to tick
 	s.End = event.At(from.Add(max(l.w.horizon(), least)))
 	if firstAfter(&s, event.At(from)) == 0 {
 		s.Cron, s.Timezone, s.Gap, s.Repeated, s.EverySec = "", "", "", "", cadences[0].every
@@ -211,11 +211,11 @@ func (l *workload) drawSchedule(d ids.Domain, n, version int, assets []string) (
 }
 
 // widen adds assets to the selection of a schedule, but no assets that require a selection of partitions.
-func (l *workload) widen(s *event.Schedule, of string, assets []string) {
+func (l *workload) widen(s *event.Schedule, name string, assets []string) {
 	if l.w.cfg.Wide == 0 || l.isChain(s.Run.Assets[0]) {
 		return
 	}
-	draw := random(l.w.cfg.Seed, "width of schedule "+of, 0)
+	draw := random(l.w.cfg.Seed, "width of schedule "+name, 0)
 	for range draw.IntN(l.w.cfg.Wide) {
 		if a := assets[draw.IntN(len(assets))]; !slices.Contains(s.Run.Assets, a) && !l.isChain(a) {
 			s.Run.Assets = append(s.Run.Assets, a)

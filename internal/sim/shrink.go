@@ -24,7 +24,7 @@ func Shrink(w World, more func() bool, run func(World) *Result) (World, *Result)
 	return w, found
 }
 
-// smaller returns worlds that are each one reduction smaller, the largest reductions first.
+// smaller returns smaller worlds, each with one reduction. The largest reductions come first.
 func smaller(w World) []World {
 	var worlds []World
 	try := func(change func(*World)) {

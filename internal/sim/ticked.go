@@ -178,7 +178,7 @@ func (o *oracle) covered(f *followed, before, after *state.State, was, is *state
 	through := is.Cursor
 	if was.Version != is.Version {
 		if after.Deployments.Len() != before.Deployments.Len() {
-			return // a third version may have applied between the two
+			return // a third version may have applied between the two versions
 		}
 		through = min(through, is.DefinedAt) // the old definition applies up to the deployment
 	}

@@ -33,7 +33,7 @@ func (w *world) scheduleWipes() {
 			w.damage(f, how)
 			// If all manifests are gone, a compactor that still has an older state may publish a revision before the
 			// rebuild. That compactor has folded the ledger in another order, so some of its decisions may differ. The
-			// operator therefore rebuilds without the order that it recorded.
+			// operator therefore rebuilds without the order that this compactor recorded.
 			w.after(time.Duration(r.Int64N(int64(2*time.Minute))), nil, func() { w.rebuild(f, how == 0) })
 		})
 	}

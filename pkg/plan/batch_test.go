@@ -91,7 +91,7 @@ func TestBatchesAreReadByPartition(t *testing.T) {
 	require.Len(t, window.Inputs["a/days"].Items, 4)
 	require.Equal(t, []string{"a/days[date=2025-01-01..2025-01-03]", "a/days[date=2025-01-04]"}, window.DependsOn)
 
-	// In the output of a batch, a retry of a reader reads only the folder of the partition that it needs.
+	// From the output of a batch, a retry of a reader reads only the folder of the partition that the reader needs.
 	retried, err := plan.Retry(p, []string{"a/same[date=2025-01-02]"}, map[string]plan.Input{
 		"a/days[date=2025-01-01..2025-01-03]": {MaterializationID: "m", URI: "x.cells/"},
 	})

@@ -392,8 +392,8 @@ func (c *chooser) readersIn(n *node) map[string]bool {
 	return keys
 }
 
-// checkUsed returns an error if the run has no asset to which a selection applies, or none that declares a selected
-// value.
+// checkUsed returns an error if a selection applies to no asset of the run, or if no asset of the run declares a
+// selected value.
 func (c *chooser) checkUsed() error {
 	for i, applied := range c.applied {
 		if !applied {

@@ -7,8 +7,8 @@ type Text struct {
 	Version string `json:"version,omitempty"`
 	// Tree describes what the query computes.
 	Tree *Tree `json:"tree,omitempty"`
-	// Files are the hashes of the project's files that the query or the command names, or that the
-	// asset lists under code, by path.
+	// Files maps paths of project files to the hashes of the files. It contains the files that the query or the command
+	// names, and the files that the asset lists in its field `code`.
 	Files map[string]string `json:"files,omitempty"`
 }
 

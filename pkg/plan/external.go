@@ -12,11 +12,11 @@ import (
 // Extensions of DuckDB that a query may use.
 const (
 	ExtensionHTTPFS = "httpfs" // files behind URLs: S3, GCS, HTTP
-	ExtensionSQLite = "sqlite" // databases in files of SQLite
+	ExtensionSQLite = "sqlite" // files of SQLite databases
 	ExtensionExcel  = "excel"  // .xlsx files in folders that queries may read
 )
 
-// Extensions are the extensions that a query may use. Later are the extensions that are planned but not supported
+// Extensions lists the extensions that a query may use. Later lists the extensions that are planned but not supported
 // yet.
 var (
 	Extensions = []string{ExtensionExcel, ExtensionHTTPFS, ExtensionSQLite}

@@ -35,7 +35,8 @@ func (a *Asset) CheckItself() error {
 	return nil
 }
 
-// backward returns an error if a partition would read a period of its own asset that is not an earlier one.
+// backward returns an error if a partition would read a period of its own asset that is not earlier than its own
+// period.
 func (a *Asset) backward() error {
 	read := a.dep(a.Key)
 	if read.Map.Op == "" && len(read.Map.Dimensions) == 0 {

@@ -175,7 +175,8 @@ func TestSelfReadingGraphHasNoCycle(t *testing.T) {
 	}
 }
 
-// If the asset in the gap of a selection reads itself, its order node must not depend on itself.
+// If the asset in the gap of a selection reads its own earlier partitions, the order node of the gap must have no edge
+// to itself.
 func TestSelfReadingGap(t *testing.T) {
 	day := space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01", End: "2025-01-02"}
 	gap := selfReader(day, -1, -1, "")

@@ -250,8 +250,8 @@ type Asset struct {
 	Deps        []ids.AssetKey // sorted, without duplicates
 	// CheckDeps are the assets in Deps that only checks read.
 	CheckDeps []ids.AssetKey
-	// Requires is [RequiresComplete] or [RequiresAvailable], and applies to those dependencies that set neither; "":
-	// RequiresComplete.
+	// Requires is [RequiresComplete] or [RequiresAvailable]; "": RequiresComplete. It applies to each dependency whose
+	// own [Dep.Requires] is empty.
 	Requires string
 	// Reads contains the settings of those dependencies for which the asset declares settings.
 	Reads      []Dep
@@ -302,7 +302,7 @@ func (a *Asset) PartitionColumns() []space.Column {
 type Keep struct {
 	// All means that every version is kept.
 	All bool
-	// Versions is how many versions to keep, including the visible one. For is how long to keep
+	// Versions says how many versions to keep, including the visible one. The field For says how long to keep
 	// superseded versions.
 	Versions int
 	For      time.Duration
@@ -325,7 +325,7 @@ type Retries struct {
 	JitterPermille     int32
 	// UserErrors means that an attempt is also retried if the query, the command or the data made it fail.
 	UserErrors bool
-	// On and Never list codes and categories of errors that are always or never retried. An item that is in both lists
-	// is never retried.
+	// On lists codes and categories of errors that are always retried. Never lists those that are never retried. An
+	// item that is in both lists is never retried.
 	On, Never []string
 }

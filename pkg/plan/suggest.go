@@ -15,7 +15,7 @@ func Suggest(word string, known []string) string {
 const maxSuggest = 128
 
 // distance returns the edit distance of a and b in bytes: insertions, deletions, replacements and swaps of neighbours.
-// If the distance is not less than limit, it may return any number that is not less than limit.
+// Only distances below the parameter "limit" are exact: for a longer distance, it returns at least "limit".
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit || len(a) > maxSuggest || len(b) > maxSuggest {
 		return limit

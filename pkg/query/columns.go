@@ -46,8 +46,8 @@ func (d *Declarations) has(asset, partition string) bool {
 	return d.Has == nil || d.Has(asset, partition)
 }
 
-// partOf returns a partition as package partcolumn reads it. If the commit marker lists the columns of the output,
-// the partition names them.
+// partOf returns a partition in the form that package partcolumn reads. If the commit marker lists the columns of the
+// output, the partition names them.
 func (a *asset) partOf(partition string, marker *contract.CommitMarker) partcolumn.Part {
 	p := partcolumn.Part{Key: partition}
 	paths := make([]string, len(marker.Columns))

@@ -257,8 +257,8 @@ func exactJSON(text []byte, value any) any {
 	return exact
 }
 
-// list decodes the elements of a list in place. The vector contains the elements of all lists, and first is the position
-// of this list's first element there.
+// list decodes the elements of a list in place. The vector contains the elements of all lists. The parameter "first" is
+// the position of this list's first element in the vector.
 func (v *exactVector) list(first uint64, parts []any) (err error) {
 	for i := range parts {
 		if parts[i], err = v.decode(first+uint64(i), parts[i]); err != nil { //nolint:gosec // not negative

@@ -204,8 +204,8 @@ func execIn(ctx context.Context, file string, statements []string) (err error) {
 // its database would be ambiguous.
 const attachedCatalog = `"servo catalog"`
 
-// openCatalog opens a session of a database. The driver would parse the name of the file as a URL, so that the name
-// could not contain % and ?.
+// openCatalog opens a session and attaches a database to it. If the driver opened the file itself, it would parse the
+// file name as a URL, so the name could not contain % or ?.
 func openCatalog(ctx context.Context, file, options string) (_ *sql.DB, err error) {
 	connector, err := duckdb.NewConnector("", nil)
 	if err != nil {

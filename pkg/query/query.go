@@ -43,8 +43,9 @@ type Source struct {
 	// Outputs is the folder that contains the assets' outputs: the root of the object store,
 	// as an absolute path. Empty: assets have no views.
 	Outputs string
-	// Declared returns the declarations of a release; keys returns the keys that a key set has at this revision. If
-	// Declared is nil, the views of assets show all materialized partitions, without partition columns.
+	// Declared returns the declarations of a release. Its parameter "keys" is a function that returns the keys that a
+	// key set has at this revision. If Declared is nil, the views of assets show all materialized partitions, without
+	// partition columns.
 	Declared func(ctx context.Context, release string, keys func(set string) ([]string, error)) (*Declarations, error)
 	// Links is a folder for symbolic links, as an absolute path, which the caller removes after Close. Empty: there are
 	// no links, so a filter on a partition column cannot skip files.
@@ -81,7 +82,7 @@ type DB struct {
 	tables    map[string]Table
 	checked   *filecheck.Cache
 	links     string // the folder for symbolic links
-	linked    int    // how many folders were created in the folder links
+	linked    int    // number of folders that were created in that folder
 
 	openMu sync.Mutex
 	open   map[*Rows]struct{}
@@ -237,14 +238,14 @@ func (db *DB) Query(ctx context.Context, sql string, args ...any) (*Rows, error)
 	return db.start(ctx, sql, args, 0)
 }
 
-// QueryAtMost is like [DB.Query], but DuckDB computes at most limit rows of each query. If limit is large, the rows count
-// against the session's memory limit. Results of [DB.Query] do not count.
-func (db *DB) QueryAtMost(ctx context.Context, limit int, sql string) (*Rows, error) {
-	return db.start(ctx, sql, nil, limit)
+// QueryAtMost is like [DB.Query], but DuckDB computes at most maxRows rows of each query. If maxRows is more than
+// 10,000, the rows count against the session's memory limit. Results of [DB.Query] do not count.
+func (db *DB) QueryAtMost(ctx context.Context, maxRows int, sql string) (*Rows, error) {
+	return db.start(ctx, sql, nil, maxRows)
 }
 
-// start runs statements in another goroutine. If limit is positive, queries compute at most this number of rows.
-func (db *DB) start(ctx context.Context, sql string, args []any, limit int) (*Rows, error) {
+// start runs statements in another goroutine. If maxRows is positive, queries compute at most this number of rows.
+func (db *DB) start(ctx context.Context, sql string, args []any, maxRows int) (*Rows, error) {
 	if len(sql) > MaxSQLBytes {
 		return nil, fmt.Errorf("query: the SQL has %d bytes: at most %d are allowed", len(sql), MaxSQLBytes)
 	}
@@ -260,7 +261,7 @@ func (db *DB) start(ctx context.Context, sql string, args []any, limit int) (*Ro
 	}
 	answers := make(chan answer)
 	go func() {
-		rows, err := db.query(ctx, sql, args, limit)
+		rows, err := db.query(ctx, sql, args, maxRows)
 		select {
 		case answers <- answer{rows, err}:
 		case <-ctx.Done():
@@ -278,13 +279,13 @@ func (db *DB) start(ctx context.Context, sql string, args []any, limit int) (*Ro
 }
 
 // query does the work of start. Unlike start, it returns only after DuckDB has returned, even if ctx has ended.
-func (db *DB) query(ctx context.Context, sql string, args []any, limit int) (*Rows, error) {
+func (db *DB) query(ctx context.Context, sql string, args []any, maxRows int) (*Rows, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if db.conn == nil {
 		return nil, errors.New("query: the session is closed")
 	}
-	rows, err := db.run(ctx, sql, args, limit)
+	rows, err := db.run(ctx, sql, args, maxRows)
 	if err == nil {
 		return rows, nil
 	}
@@ -297,7 +298,7 @@ func (db *DB) query(ctx context.Context, sql string, args []any, limit int) (*Ro
 	return nil, fmt.Errorf("query: %w", err)
 }
 
-func (db *DB) run(ctx context.Context, sql string, args []any, limit int) (*Rows, error) {
+func (db *DB) run(ctx context.Context, sql string, args []any, maxRows int) (*Rows, error) {
 	statements := split(sql)
 	if len(statements) == 0 {
 		return nil, errors.New("the SQL contains no statement")
@@ -312,7 +313,7 @@ func (db *DB) run(ctx context.Context, sql string, args []any, limit int) (*Rows
 		return nil, err
 	}
 	for _, statement := range statements[:len(statements)-1] {
-		rows, err := db.runStatement(ctx, statement, nil, limit)
+		rows, err := db.runStatement(ctx, statement, nil, maxRows)
 		if err != nil {
 			return nil, err
 		}
@@ -320,7 +321,7 @@ func (db *DB) run(ctx context.Context, sql string, args []any, limit int) (*Rows
 			return nil, err
 		}
 	}
-	return db.runStatement(ctx, statements[len(statements)-1], args, limit)
+	return db.runStatement(ctx, statements[len(statements)-1], args, maxRows)
 }
 
 // runOne runs a statement that this package has written.
@@ -328,7 +329,7 @@ func (db *DB) runOne(ctx context.Context, sql string) (*Rows, error) {
 	return db.runStatement(ctx, sql, nil, 0)
 }
 
-func (db *DB) runStatement(ctx context.Context, sql string, args []any, limit int) (*Rows, error) {
+func (db *DB) runStatement(ctx context.Context, sql string, args []any, maxRows int) (*Rows, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -338,7 +339,7 @@ func (db *DB) runStatement(ctx context.Context, sql string, args []any, limit in
 	}
 	prepared, err := db.prepare(ctx, sql)
 	if err != nil && isCompound(err) {
-		return db.runCompound(ctx, sql, values, limit)
+		return db.runCompound(ctx, sql, values, maxRows)
 	}
 	if err != nil {
 		return nil, err
@@ -351,8 +352,8 @@ func (db *DB) runStatement(ctx context.Context, sql string, args []any, limit in
 	if err != nil {
 		return nil, errors.Join(err, statement.Close())
 	}
-	if limit > 0 && kind == duckdb.STATEMENT_TYPE_SELECT {
-		return db.runLimited(ctx, statement, sql, values, limit)
+	if maxRows > 0 && kind == duckdb.STATEMENT_TYPE_SELECT {
+		return db.runLimited(ctx, statement, sql, values, maxRows)
 	}
 	if kind == duckdb.STATEMENT_TYPE_TRANSACTION {
 		db.forgetViews()
@@ -396,15 +397,15 @@ func (db *DB) parameters(args []any) ([]driver.NamedValue, error) {
 }
 
 // runCompound runs a statement that DuckDB expands into several statements, for example PIVOT.
-func (db *DB) runCompound(ctx context.Context, sql string, args []driver.NamedValue, limit int) (*Rows, error) {
+func (db *DB) runCompound(ctx context.Context, sql string, args []driver.NamedValue, maxRows int) (*Rows, error) {
 	if err := permitWords(sql); err != nil {
 		return nil, err
 	}
 	switch {
-	case limit > 0 && !isStored(sql, limit):
-		sql = limited(sql, limit)
-	case limit > 0:
-		if _, err := db.conn.ExecContext(ctx, storing(sql, limit), args); err != nil {
+	case maxRows > 0 && !isStored(sql, maxRows):
+		sql = limited(sql, maxRows)
+	case maxRows > 0:
+		if _, err := db.conn.ExecContext(ctx, storing(sql, maxRows), args); err != nil {
 			return nil, err
 		}
 		return db.readStored(ctx)

@@ -86,8 +86,8 @@ func (r *Rows) All() iter.Seq2[[]any, error] {
 	}
 }
 
-// explained adds advice to errors about values that the driver cannot read: structs whose fields have no names, such as
-// ROW(1, 2), types that the driver does not know, and lists of JSON with huge numbers.
+// explained adds advice to errors about values that the driver cannot read: structs whose fields have no names (such as
+// ROW(1, 2)), types that the driver does not know, and lists of JSON with huge numbers.
 func explained(err error) error {
 	for _, unreadable := range []string{"empty name", "unsupported data type", "MAP key type not supported", hugeNumber} {
 		if strings.Contains(err.Error(), unreadable) {
@@ -153,12 +153,12 @@ func (r *Rows) measure() (ok bool, err error) {
 	return ok, nil
 }
 
-// Collect reads all rows and closes the result. It returns an error if the result has more rows than limit.
-func (r *Rows) Collect(limit int) ([][]any, error) {
+// Collect reads all rows and closes the result. It returns an error if the result has more than maxRows rows.
+func (r *Rows) Collect(maxRows int) ([][]any, error) {
 	var rows [][]any
 	for row, err := range r.All() {
-		if err == nil && len(rows) == limit {
-			err = fmt.Errorf("the result has more than %d rows: add a LIMIT", limit)
+		if err == nil && len(rows) == maxRows {
+			err = fmt.Errorf("the result has more than %d rows: add a LIMIT", maxRows)
 		}
 		if err != nil {
 			return nil, errors.Join(err, r.Close())

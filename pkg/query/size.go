@@ -30,7 +30,7 @@ type sizes struct {
 	result mapping.Result
 	most   int64
 	chunk  mapping.IdxT // the next chunk
-	rows   []int64      // the sizes of the rows of the current chunk that have not been returned
+	rows   []int64      // the sizes of those rows of the current chunk that next has not returned
 }
 
 // newSizes returns the sizes of the rows of a result. A size above "most" is not exact, because measuring stops there.
@@ -151,7 +151,7 @@ func (m *measure) at(row uint64) int64 {
 		entry := *(*struct{ offset, length uint64 })(unsafe.Add(m.data, row*16))
 		size := m.list(entry.offset, entry.length)
 		if m.kind == duckdb.TYPE_MAP && size <= m.most {
-			size += int64(entry.length * entry.length / comparisonsPerByte) //nolint:gosec // list bounds length
+			size += int64(entry.length * entry.length / comparisonsPerByte) //nolint:gosec // the method list has checked the length
 		}
 		return size
 	case duckdb.TYPE_ARRAY:

@@ -31,8 +31,8 @@ func TestRowSizeIsMeasuredBeforeConversion(t *testing.T) {
 		{"map", "SELECT map_from_entries(list_transform(range(12000), x -> (x, x)))", false},
 		{"small map", "SELECT map_from_entries(list_transform(range(2000), x -> (x, x)))", true},
 		{"map that takes long", "SELECT map_from_entries(list_transform(range(2900), x -> (x, true)))", false},
-		// DuckDB allocates memory for 2,048 arrays for each vector. So this row is large because of its long texts, and its
-		// array is short.
+		// DuckDB allocates memory for 2,048 arrays for each vector. So the array is short, and the row is large because
+		// of its long texts.
 		{"array", "SELECT list_transform(range(100), x -> repeat('x', 12000))::VARCHAR[100]", false},
 		{"union", "SELECT union_value(t := repeat('x', 1200000))", false},
 		{"blob", "SELECT repeat('x', 1200000)::BLOB", false},

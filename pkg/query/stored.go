@@ -19,25 +19,25 @@ const (
 )
 
 // limited returns a query for the first rows of a query. DuckDB keeps the order of the rows.
-func limited(sql string, limit int) string {
-	return "FROM (" + sql + "\n) LIMIT " + strconv.Itoa(limit)
+func limited(sql string, maxRows int) string {
+	return "FROM (" + sql + "\n) LIMIT " + strconv.Itoa(maxRows)
 }
 
 // storing returns the statement that stores the first rows of a query.
-func storing(sql string, limit int) string {
-	return "CREATE OR REPLACE TEMP TABLE " + storedTable + " AS " + limited(sql, limit)
+func storing(sql string, maxRows int) string {
+	return "CREATE OR REPLACE TEMP TABLE " + storedTable + " AS " + limited(sql, maxRows)
 }
 
 // isStored reports whether the rows of a query are first stored in a table. DuckDB counts the memory of a table, but not
 // the memory of a result. A query that may list tables must not find this table.
-func isStored(sql string, limit int) bool { return limit > maxUnstored && !listsViews(sql) }
+func isStored(sql string, maxRows int) bool { return maxRows > maxUnstored && !listsViews(sql) }
 
-// runLimited runs a prepared query, but returns at most limit rows.
-func (db *DB) runLimited(ctx context.Context, statement *duckdb.Stmt, sql string, values []driver.NamedValue, limit int) (_ *Rows, err error) {
-	stored := isStored(sql, limit)
-	first := limited(sql, limit)
+// runLimited runs a prepared query, but returns at most maxRows rows.
+func (db *DB) runLimited(ctx context.Context, statement *duckdb.Stmt, sql string, values []driver.NamedValue, maxRows int) (_ *Rows, err error) {
+	stored := isStored(sql, maxRows)
+	first := limited(sql, maxRows)
 	if stored {
-		first = storing(sql, limit)
+		first = storing(sql, maxRows)
 	}
 	prepared, err := db.prepare(ctx, first)
 	if err != nil { // the query cannot be a part of another one

@@ -102,7 +102,7 @@ func registerCompact(mux *http.ServeMux, find remote.Finder) {
 			Data json.RawMessage `json:"data"`
 		}
 		if json.Unmarshal(body, &has) == nil && has.Data != nil { // the compactor rejects invalid JSON
-			httpx.Refuse(w, http.StatusForbidden, "this server reads entries from the ledger itself: omit data")
+			httpx.Refuse(w, http.StatusForbidden, "this server reads entries from the ledger itself: omit the field data")
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))

@@ -65,7 +65,7 @@ func acquire(dir string) (*lock, error) {
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		owner, err := ReadOwner(dir) // the record is absent while that process is starting
+		owner, err := ReadOwner(dir) // the record is absent while the owner is starting
 		if errors.Is(err, fs.ErrPermission) {
 			return nil, errors.Join(fmt.Errorf("state folder %s is in use by a process of another user: %w; only that user can use the folder", dir, err), f.Close())
 		}

@@ -26,8 +26,8 @@ func Attach(ctx context.Context, opts Options, owner Owner) (*engine.Engine, err
 	return p.Engine(ctx, opts, ownerCompactor{&remote.Client{Domain: p.Domain, URL: owner.URL, HTTP: owner.Client()}})
 }
 
-// ownerCompactor asks the owner of the folder to fold. It sends only the names of entries: the
-// owner reads them from the folder.
+// ownerCompactor asks the owner of the folder to fold. It sends only the names of entries: the owner reads the entries
+// from the folder.
 type ownerCompactor struct{ client *remote.Client }
 
 // Compact implements [engine.Compactor].

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// MaxSamples is how many successful attempts of an asset an estimate uses: the newest ones.
+// MaxSamples is the maximum number of samples of one asset. An estimate uses the samples of the newest successful
+// attempts.
 const MaxSamples = 32
 
 // Unknown is the value of a measure that no attempt has reported.
@@ -48,7 +49,7 @@ type Task struct {
 type Limits struct {
 	// Tasks limits all tasks of the run.
 	Tasks int
-	// Pools limits the tasks of a pool, by name. A pool without an entry has no limit.
+	// Pools limits the tasks of each pool, by the name of the pool. A pool without an entry has no limit.
 	Pools map[string]int
 }
 
@@ -135,8 +136,8 @@ func (a *Asset) duration(each *Sample, t *Task) time.Duration {
 	return time.Duration(math.Round(float64(each.Duration) * float64(t.partitions()) * float64(a.Tasks) / float64(a.Partitions)))
 }
 
-// quantile returns the nearest-rank percentile of each measure for a number of partitions, over the attempts that
-// reported the measure.
+// quantile returns the nearest-rank percentile of each measure over the attempts that reported it. The measures are
+// scaled to the given number of partitions.
 func quantile(samples []Sample, percent int, partitions float64) Sample {
 	if len(samples) == 0 {
 		return Sample{}

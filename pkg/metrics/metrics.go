@@ -78,7 +78,7 @@ type Recorder interface {
 	Sample(m *Metric, value func() float64)
 }
 
-// New creates the recorder of a process that measures the given metrics.
+// New creates a process's recorder for the given metrics.
 type New func([]*Metric) Recorder
 
 // None is a Recorder that records nothing.

@@ -198,14 +198,14 @@ func (s *Sweeper) sweep(ctx context.Context, t *target) (folded int, empty bool,
 		s.Logger.InfoContext(ctx, "sweep folded ledger entries that were never announced",
 			slog.String("domain", t.domain.String()), slog.Int("groups", result.Folded))
 	}
-	attended := result.ReleasedThrough
+	released := result.ReleasedThrough
 	if empty { // an empty domain has no revision that allows the deletion of wakeups
-		attended = event.At(s.Clock.Now().Add(-strayAge))
+		released = event.At(s.Clock.Now().Add(-strayAge))
 	} else if err := s.Repair(ctx, t.domain, result.Revision); err != nil {
 		return result.Folded, false, err
 	}
 	for _, m := range t.wakeups {
-		if m.At > attended {
+		if m.At > released {
 			continue
 		}
 		if err := wakeup.Delete(ctx, s.Store, m); err != nil {

@@ -61,9 +61,9 @@ type fixture struct {
 	folded     map[ids.Domain]int
 	compacting map[ids.Domain]error
 	repairing  map[ids.Domain]error
-	// attended overrides the compactor's Result.ReleasedThrough for some domains. empty contains the domains without a
+	// released overrides the compactor's Result.ReleasedThrough for some domains. empty contains the domains without a
 	// state.
-	attended map[ids.Domain]event.Time
+	released map[ids.Domain]event.Time
 	empty    map[ids.Domain]bool
 	// hanging contains the domains whose compactor does not answer.
 	hanging map[ids.Domain]bool
@@ -84,7 +84,7 @@ func (w *fixture) called(d ids.Domain, c call) {
 	w.calls[d] = append(w.calls[d], c)
 }
 
-// mark creates a wakeup of a domain. The parameter before is how long before noon the wakeup is due.
+// mark creates a wakeup of a domain. The wakeup is due at noon minus the given duration.
 func (w *fixture) mark(d ids.Domain, before time.Duration) wakeup.Wakeup {
 	w.t.Helper()
 	m := wakeup.Wakeup{At: wakeup.Minute(noon.Add(-before)), Domain: d}
@@ -113,8 +113,8 @@ func (w *fixture) sweeper() *sweeper.Sweeper {
 				return compactor.Result{}, ctx.Err()
 			}
 			result := compactor.Result{Revision: 7, Folded: w.folded[d], ReleasedThrough: r.Through}
-			if attended, ok := w.attended[d]; ok {
-				result.ReleasedThrough = attended
+			if released, ok := w.released[d]; ok {
+				result.ReleasedThrough = released
 			}
 			if w.empty[d] {
 				result.Revision = 0
@@ -171,7 +171,7 @@ func TestINV5WakeupsRemainUntilDomainIsSwept(t *testing.T) {
 	kept := []wakeup.Wakeup{w.mark(one, 2*time.Minute), w.mark(two, time.Minute)}
 	w.mark(three, 2*time.Minute)
 	kept = append(kept, w.mark(three, 0))
-	w.attended = map[ids.Domain]event.Time{three: wakeup.Minute(noon.Add(-time.Minute))}
+	w.released = map[ids.Domain]event.Time{three: wakeup.Minute(noon.Add(-time.Minute))}
 	result, err := w.sweeper().Sweep(t.Context(), false)
 	require.ErrorContains(t, err, "sweep acme/one: store away")
 	require.ErrorContains(t, err, "sweep acme/two: queue away")

@@ -84,7 +84,7 @@ func (w *fixture) open(id string) *worker.Worker {
 	return opened
 }
 
-// run starts a run of one task, whose timeout is longer than a worker keeps a delivery open.
+// run starts a run of one task. The task's timeout is longer than the time for which a worker keeps a delivery open.
 func (w *fixture) run() (runID string) {
 	w.T.Helper()
 	handle, err := w.Engine(domain).Run(w.T.Context(), engine.RunRequest{

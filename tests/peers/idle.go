@@ -19,8 +19,8 @@ import (
 type idleness struct {
 	// Runs is the number of finished runs.
 	Runs int `json:"runs"`
-	// Rest is how long the engine can finish background work after the end of the last run. The measurement follows, and
-	// takes the time in the field For.
+	// Rest is the time between the end of the last run and the measurement, for background work of the engine. The
+	// field For is the duration of the measurement.
 	Rest time.Duration `json:"rest_ns"`
 	For  time.Duration `json:"for_ns"`
 }

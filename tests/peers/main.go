@@ -1,6 +1,7 @@
-// Command peers measures Servo and other engines on the same workloads and the same machine. It alternates: one sample
-// of each engine, then the next one of each, so that a busy machine affects all of them. Each sample has its own
-// server, store and process. The result also lists the peers that could not be measured, with the reasons.
+// Command peers measures Servo and other engines on the same workloads and the same machine. It alternates between the
+// engines: first it takes one sample of each engine, then the next sample of each, so that a busy machine affects all
+// engines. Each sample has its own server, store and process. The result also lists the peers that could not be
+// measured, with the reasons.
 package main
 
 import (

@@ -24,8 +24,8 @@ type peer struct {
 	Settings map[string]string
 
 	start server.Start
-	// If open is set, this program executes the peer's jobs by calling open. Otherwise, a Node.js program executes
-	// them; node is its name.
+	// If the field open is not nil, this program executes the peer's jobs by calling that function. Otherwise, a
+	// Node.js program with the name in the field node executes them.
 	open work.Open
 	node string
 	// version returns the versions of the engine and its server.

@@ -25,8 +25,8 @@ func output(ctx context.Context, program string, args ...string) ([]byte, error)
 	return out.Bytes(), failure(ctx, cmd, err, stderr)
 }
 
-// converse starts a program, writes an order to its standard input as one line, and calls hear with its standard
-// output. Then it closes the standard input, and the program must end.
+// converse starts a program, writes an order to its standard input as one line, and calls the function "hear" with its
+// standard output. Then it closes the standard input, and the program must end.
 func converse(ctx context.Context, cmd *exec.Cmd, order []byte, hear func(said io.Reader) error) error {
 	stderr := prepare(cmd)
 	in, inErr := cmd.StdinPipe()

@@ -34,7 +34,7 @@ func TestBelowCountsAllDescendants(t *testing.T) {
 	proc.add(10, 1, "peers", "R", [4]int{500, 500, 500, 500}, 5000)
 	proc.add(30, 10, "postgres", "S", [4]int{1, 2, 30, 40}, 100)
 	proc.add(20, 10, "a) worker (b", "S", [4]int{100, 0, 0, 0}, 20)
-	proc.add(5, 30, "postgres", "S", [4]int{0, 5, 0, 0}, 3) // child of a process with a higher pid
+	proc.add(5, 30, "postgres", "S", [4]int{0, 5, 0, 0}, 3) // the pid of its parent is higher
 	proc.add(31, 30, "postgres", "Z", [4]int{7, 0, 0, 0}, 0)
 	proc.add(32, 10, "node", "Z", [4]int{15, 0, 0, 0}, 0)
 	proc.add(40, 1, "postgres", "S", [4]int{77, 0, 0, 0}, 77)

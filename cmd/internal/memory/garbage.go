@@ -8,8 +8,8 @@ import (
 )
 
 // While the live heap is small, GOGC is 300: with the default of 100, garbage collection took a fifth of the CPU time.
-// GOGC falls as the live heap grows, so that there are at most 256 MiB of garbage, but not below 50. With a constant
-// 300, a run of 100,000 tasks would need gigabytes.
+// As the live heap grows, GOGC falls to a minimum of 50. Until this minimum, there are at most 256 MiB of garbage. With
+// a constant 300, a run of 100,000 tasks would need gigabytes.
 const (
 	mostPercent  = 300
 	leastPercent = 50

@@ -14,8 +14,7 @@ func TestGCPercentFallsWithLiveHeap(t *testing.T) {
 	}
 }
 
-// TestGarbageIsTunedBesideSmallObjects fails if live objects in the same block prevent the finalizer from running, so
-// that it does not tune the collector.
+// The finalizer that tunes the collector must run even if its object is allocated between live small objects.
 func TestGarbageIsTunedBesideSmallObjects(t *testing.T) {
 	const tuners = 100
 	tuned := make(chan int, 100*tuners)

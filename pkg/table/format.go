@@ -43,7 +43,7 @@ func (t *Table[R]) Decode(f Format, data []byte) ([]*R, error) {
 	return rows, t.checkOrder(rows)
 }
 
-// DecodePart returns the rows of a part of a file that lie within the given ranges, in ascending order of their keys.
+// DecodePart returns those rows of a part that lie within the given ranges, in ascending order of their keys.
 func (t *Table[R]) DecodePart(p Parts, part int, within []Range) ([]*R, error) {
 	n := 0
 	for _, r := range within {

@@ -36,17 +36,17 @@ func (t *Table[R]) Merge(files ...[]*R) ([]*R, error) {
 	return lists[0], nil
 }
 
-// Without returns the rows whose keys do not occur in others. If no key of rows occurs in others, it returns the
+// Without returns the rows whose keys do not occur in excluded. If no key of rows occurs in excluded, it returns the
 // slice rows itself.
-func (t *Table[R]) Without(rows, others []*R) []*R {
-	if len(rows) == 0 || len(others) == 0 {
+func (t *Table[R]) Without(rows, excluded []*R) []*R {
+	if len(rows) == 0 || len(excluded) == 0 {
 		return rows
 	}
-	if !slices.IsSortedFunc(others, t.Compare) {
-		others = slices.SortedFunc(slices.Values(others), t.Compare)
+	if !slices.IsSortedFunc(excluded, t.Compare) {
+		excluded = slices.SortedFunc(slices.Values(excluded), t.Compare)
 	}
 	has := func(row *R) bool {
-		_, found := slices.BinarySearchFunc(others, row, t.Compare)
+		_, found := slices.BinarySearchFunc(excluded, row, t.Compare)
 		return found
 	}
 	if !slices.ContainsFunc(rows, has) {

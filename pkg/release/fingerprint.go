@@ -117,7 +117,7 @@ type surroundings struct {
 	Kind  string                 `json:"kind"`
 	Deps  map[string]*dependency `json:"deps"` // the dependencies by asset key
 	Space []dimension            `json:"space"`
-	// Dimensions maps the variables with the partition's values to their SQL types.
+	// Dimensions contains the SQL types of the variables that hold the partition's values, by the name of the variable.
 	Dimensions  map[string]string   `json:"dimensions"`
 	InputFormat string              `json:"input_format"`
 	Output      string              `json:"output"`

@@ -135,7 +135,8 @@ func TestCodeCoversExactlyWhatDecidesTheBytes(t *testing.T) {
 	}
 }
 
-// The prefixes of an extension are policy: an additional prefix makes no partition stale.
+// The URL prefixes that an extension may read are part of the policy fingerprint, not of the code fingerprint. So an
+// additional prefix makes no partition stale.
 func TestPrefixesArePolicy(t *testing.T) {
 	was, is := assets(), assets()
 	was[0].Work.External = []plan.External{{Extension: "httpfs", Prefixes: []string{"s3://a/"}}}

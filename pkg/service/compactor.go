@@ -69,7 +69,7 @@ type compactors struct {
 	server  *server
 	options compactor.Options
 	writer  string // the name of this process in manifests
-	// archiving is a semaphore: archiving takes up to 130 MiB, so one domain archives at a time.
+	// archiving is a semaphore that admits one domain at a time, because the archiving of a domain needs up to 130 MiB.
 	archiving chan struct{}
 	handOver  *relay[int64] // nil: revisions are not announced
 }
@@ -81,7 +81,7 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor
 	h := domain.Handle{Domain: d, Store: c.store, Codec: c.codec, IDs: ids.NewSource(s.clock.Now, c.entropy), Clock: s.clock, Logger: s.logger}
 	h.Manifests = manifest.New(manifest.Config{
 		Domain: h.Domain, Store: h.Store, IDs: h.IDs, Clock: h.Clock, Logger: h.Logger, Decoder: h.Codec.Decoder(h.Domain),
-		OnStored: func(revision int64) { // the revision may not be committed yet: the dispatcher checks this
+		OnStored: func(revision int64) { // the dispatcher checks whether the revision is committed
 			if c.handOver != nil {
 				c.handOver.put(d, revision)
 			}

@@ -35,7 +35,7 @@ type config struct {
 	CompactorURL  string
 	DispatcherURL string
 	WorkerURL     string
-	// WorkerURLs are the addresses of workers that serve a single queue: QUEUE=URL, separated by commas.
+	// WorkerURLs are the addresses of workers that serve one queue each: QUEUE=URL, separated by commas.
 	WorkerURLs string
 	// URL is the address at which workers and the queue reach this service. "": Listen.
 	URL string
@@ -282,7 +282,7 @@ func (c config) weights() (map[string]int, error) {
 	})
 }
 
-// workers returns the URLs of the workers that serve a single queue, by queue.
+// workers returns the URLs of the workers that serve one queue each, by queue.
 func (c config) workers() (map[string]string, error) {
 	return pairs("worker-urls", c.WorkerURLs, func(queue, base string) (string, error) {
 		if queue == "" || checkURL("worker-urls", base, true) != nil {

@@ -109,7 +109,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 type dispatchers struct {
 	server           *server
 	cfg              config
-	workers          map[string]string // URLs of workers that serve a single queue, by queue
+	workers          map[string]string // URLs of workers that serve one queue each, by queue
 	base             string            // URL at which workers and the queue reach this service
 	keys, workerKeys contract.Keyring
 	store            blob.Store

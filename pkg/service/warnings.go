@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// warnEvery is the least interval between logged warnings with the same reason. Other warnings are only counted, so
-// that callers cannot fill the log.
+// warnEvery is the least interval between logged warnings with the same reason. Warnings in between are only counted,
+// so that callers cannot fill the log.
 const warnEvery = time.Minute
 
 // warnings limits warnings by reason. It is safe for concurrent use.

@@ -38,6 +38,11 @@ type Explanation struct {
 	// Via lists the upstream assets with partitions that are themselves stale or missing. An asset with both stale and
 	// missing partitions has two items. This partition becomes stale when those partitions are materialized.
 	Via []Source
+	// Indirect means that this partition and the partitions that it reads are fresh, and reads those in Via through them.
+	// It becomes stale when those in Via, and then the partitions between them, are materialized.
+	Indirect bool
+	// Unsearched means that Via is incomplete, because too many partitions lie upstream.
+	Unsearched bool
 }
 
 // Source is an upstream asset whose partitions affect the status of a reader.
@@ -102,7 +107,12 @@ func (e *Evaluation) Explain(key ids.AssetKey, partition string) (Explanation, e
 			return x, err
 		}
 	}
-	return x, nil
+	if x.Status == Fresh && len(x.Via) == 0 {
+		var complete bool
+		x.Via, complete, err = e.indirect(key, partition)
+		x.Indirect, x.Unsearched = len(x.Via) > 0, !complete
+	}
+	return x, err
 }
 
 // explainUpstream adds an upstream asset to an explanation if partitions of that asset affect the status of the
@@ -145,7 +155,7 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 	}
 	keys = slices.Sorted(slices.Values(keys))
 	newerOf, version := Source{Asset: dep}, int64(0)
-	var via []*Source // by status
+	var via []Source // by status
 	for _, key := range slices.Compact(keys) {
 		status := Missing
 		q, err := e.cell(up, key)
@@ -167,23 +177,21 @@ func (e *Evaluation) explainUpstream(x *Explanation, p *cell, reader *plan.Asset
 			continue
 		}
 		if status != Fresh {
-			at := slices.IndexFunc(via, func(s *Source) bool { return s.Status == status })
-			if at < 0 {
-				at, via = len(via), append(via, &Source{Asset: dep, Key: key, Status: status})
-			}
-			via[at].Count++
+			via = count(via, node{dep, key}, status)
 		}
 	}
 	if newerOf.Count > 0 {
-		if x.Newer, err = e.addSource(x.Newer, up, newerOf); err != nil {
+		if err := e.addRow(up, &newerOf); err != nil {
+			return err
+		}
+		x.Newer = append(x.Newer, newerOf)
+	}
+	for i := range via {
+		if err := e.addRow(up, &via[i]); err != nil {
 			return err
 		}
 	}
-	for _, source := range via {
-		if x.Via, err = e.addSource(x.Via, up, *source); err != nil {
-			return err
-		}
-	}
+	x.Via = append(x.Via, via...)
 	return nil
 }
 
@@ -197,13 +205,10 @@ func (e *Evaluation) allKeys(of *evaluated) ([]string, error) {
 	return slices.AppendSeq(slices.Concat(expected, of.keys), maps.Keys(of.hidden)), nil
 }
 
-// addSource appends a source with its row or, if a mark hides the partition, with the mark.
-func (e *Evaluation) addSource(to []Source, up *evaluated, s Source) (_ []Source, err error) {
-	if s.Row, err = e.data.Row(s.Asset, s.Key); err != nil {
-		return to, err
-	}
-	if s.Row == nil {
+// addRow adds the row of a source or, if a mark hides the partition, the mark.
+func (e *Evaluation) addRow(up *evaluated, s *Source) (err error) {
+	if s.Row, err = e.data.Row(s.Asset, s.Key); err == nil && s.Row == nil {
 		s.Mark = up.hidden[s.Key]
 	}
-	return append(to, s), nil
+	return err
 }

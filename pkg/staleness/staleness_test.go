@@ -489,4 +489,65 @@ func TestToRunIncludesReadersOfStalePartitions(t *testing.T) {
 	require.Equal(t, staleness.Stale, x.Via[0].Status)
 	require.Equal(t, 2, x.Via[1].Count, "the missing partitions count apart")
 	require.Equal(t, staleness.Missing, x.Via[1].Status)
+	require.False(t, x.Indirect)
+	x, err = e.Explain(key("copy"), "")
+	require.NoError(t, err)
+	require.Equal(t, staleness.Fresh, x.Status)
+	require.True(t, x.Indirect, "copy reads clean only through total")
+	require.Len(t, x.Via, 3, "stale and missing days of clean, missing days of raw")
+	require.Equal(t, key("clean"), x.Via[0].Asset)
+	require.Equal(t, staleness.Stale, x.Via[0].Status)
+	require.Equal(t, day(1), x.Via[0].Row.PartitionKey)
+	require.False(t, x.Unsearched)
+}
+
+// TestExplainSearchesBehindFreshPartitions explains the last of a chain of assets whose first is stale.
+func TestExplainSearchesBehindFreshPartitions(t *testing.T) {
+	const length = 20
+	var chain []plan.Asset
+	rows := map[ids.AssetKey][]*state.Partition{}
+	for n := range length {
+		a := plan.Asset{Key: key(fmt.Sprintf("a%02d", n)), Code: "current"}
+		if n > 0 {
+			a.Deps = []ids.AssetKey{chain[n-1].Key}
+		}
+		chain = append(chain, a)
+		rows[a.Key] = []*state.Partition{{AssetKey: a.Key.String(), RunID: fmt.Sprint(n), Code: "current", VersionSeq: int64(2*n + 2), InputsSeq: int64(2*n + 1)}}
+	}
+	last := chain[length-1].Key
+	x, err := evaluation(t, chain, rows, nil).Explain(last, "")
+	require.NoError(t, err)
+	require.Empty(t, x.Via)
+	require.False(t, x.Indirect)
+	rows[chain[0].Key][0].Code = "old"
+	x, err = evaluation(t, chain, rows, nil).Explain(last, "")
+	require.NoError(t, err)
+	require.Equal(t, staleness.Fresh, x.Status)
+	require.True(t, x.Indirect)
+	require.Len(t, x.Via, 1)
+	require.Equal(t, chain[0].Key, x.Via[0].Asset)
+}
+
+// TestExplainSearchesBoundedly explains a partition with more indirect inputs than the search visits.
+func TestExplainSearchesBoundedly(t *testing.T) {
+	minutes := space.New(space.Dimension{Name: "n", Kind: space.Static})
+	var keys []*state.Partition
+	for n := range 11_000 {
+		value := fmt.Sprintf("%05d", n)
+		minutes.Dimensions[0].Values = append(minutes.Dimensions[0].Values, value)
+		keys = append(keys, &state.Partition{AssetKey: "a/raw", PartitionKey: ids.Partition{"n": value}.Key(), RunID: "1", VersionSeq: 1})
+	}
+	all := []plan.Asset{
+		{Key: key("raw"), Partitions: minutes},
+		{Key: key("total"), Deps: []ids.AssetKey{key("raw")}},
+		{Key: key("copy"), Deps: []ids.AssetKey{key("total")}},
+	}
+	row := func(name string, version, inputs int64) []*state.Partition {
+		return []*state.Partition{{AssetKey: "a/" + name, RunID: fmt.Sprint(version), VersionSeq: version, InputsSeq: inputs}}
+	}
+	rows := map[ids.AssetKey][]*state.Partition{key("raw"): keys, key("total"): row("total", 2, 1), key("copy"): row("copy", 3, 2)}
+	x, err := evaluation(t, all, rows, nil).Explain(key("copy"), "")
+	require.NoError(t, err)
+	require.Equal(t, staleness.Fresh, x.Status)
+	require.True(t, x.Unsearched)
 }

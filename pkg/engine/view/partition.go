@@ -38,7 +38,8 @@ type PartitionExplanation struct {
 	Quarantine *Quarantined `json:"quarantine,omitempty"`
 	// Newer are upstream assets with partitions that are newer than the versions that the partition has read.
 	Newer []UpstreamPartition `json:"newer"`
-	// Pending are upstream assets with partitions that are stale or missing themselves.
+	// Pending are upstream assets with partitions that are stale or missing themselves. A fresh partition may read them
+	// through other fresh partitions.
 	Pending []UpstreamPartition `json:"pending"`
 	// declared describes the partitions that the asset declares. It is set only if the explained partition is not one of
 	// them.
@@ -47,6 +48,10 @@ type PartitionExplanation struct {
 	windowed bool
 	// accepted means that a deployment has accepted the code of the output as current.
 	accepted bool
+	// indirect means that the partition reads those in Pending only through other partitions.
+	indirect bool
+	// unsearched means that too many partitions lie upstream to find all those that belong in Pending.
+	unsearched bool
 }
 
 // Marked is a mark that a person has set on an output: stale, fresh or missing.
@@ -105,6 +110,7 @@ func ExplainPartition(e *staleness.Evaluation, asset ids.AssetKey, key string, d
 		Newer: upstreamPartitions(found.Newer), Pending: upstreamPartitions(found.Via),
 	}
 	x.declared, x.windowed, x.accepted = found.Declared, found.Windowed, found.Accepted
+	x.indirect, x.unsearched = found.Indirect, found.Unsearched
 	x.Headline = x.headline()
 	return x, nil
 }
@@ -170,6 +176,8 @@ func (x *PartitionExplanation) headline() string {
 		return "is not expected yet: its period has not ended"
 	case x.Status == staleness.Stale:
 		return "is stale: " + strings.Join(reasons, "; ")
+	case x.indirect:
+		return fmt.Sprintf("is fresh, but %s, which it reads indirectly, is %s", x.Pending[0].Name(), x.Pending[0].Status)
 	case len(x.Pending) > 0 && x.Status == staleness.Fresh:
 		return fmt.Sprintf("is fresh; it becomes stale when %s, which is %s, is materialized", x.Pending[0].Name(), x.Pending[0].Status)
 	case x.Status == staleness.Missing && x.Mark != nil:
@@ -179,13 +187,22 @@ func (x *PartitionExplanation) headline() string {
 	case x.Status == staleness.Missing:
 		return "is missing: it has never been materialized"
 	}
-	if x.Quarantine.Approved() {
-		return "is fresh: its output is " + x.Quarantine.String()
+	return "is fresh: " + x.whyFresh()
+}
+
+// whyFresh returns the reason why a partition without pending upstream partitions is fresh.
+func (x *PartitionExplanation) whyFresh() string {
+	reason := "its code is current, and nothing that it read is newer"
+	switch {
+	case x.Quarantine.Approved():
+		reason = "its output is " + x.Quarantine.String()
+	case x.accepted:
+		reason = fmt.Sprintf("its code %s is accepted as current (`servo deploy --accept`), and nothing that it read is newer", x.Holds.Code)
 	}
-	if x.accepted {
-		return fmt.Sprintf("is fresh: its code %s is accepted as current (`servo deploy --accept`), and nothing that it read is newer", x.Holds.Code)
+	if x.unsearched {
+		reason += "; too many partitions lie upstream to say whether all of them are fresh"
 	}
-	return "is fresh: its code is current, and nothing that it read is newer"
+	return reason
 }
 
 // Name returns the name of the partition and, if More is not 0, the number of the others.

@@ -259,8 +259,9 @@ func (d *dispatchers) announceNow(ctx context.Context, domain ids.Domain, a anno
 	return err
 }
 
-// filled returns an error until the queue has the tasks that the states of the domains require. Domains whose tasks
-// cannot be created do not count, unless this holds for all domains.
+// filled returns an error until the queue has the tasks that the states of the domains require. If the tasks of some
+// domains cannot be created, filled does not wait for these domains. If the tasks of no domain can be created, filled
+// returns an error.
 func (d *dispatchers) filled() error {
 	if !d.full.Load() {
 		return errors.New("the queue is being filled from the projections")
@@ -317,7 +318,7 @@ func (d *dispatchers) fillAll(ctx context.Context, find dispatcher.Finder, domai
 func (d *dispatchers) fillOne(ctx context.Context, find dispatcher.Finder, domain ids.Domain) error {
 	ctx, done := context.WithCancel(ctx) // the domain stays open until ctx is done
 	defer done()
-	// The previous process may have appended reports of ended tasks that are not folded yet: fold them first.
+	// The previous process may have appended reports that are not folded yet: fold them first.
 	result, err := d.client(domain).Compact(ctx, compactor.Request{Barrier: true})
 	if err != nil {
 		return err

@@ -31,13 +31,13 @@ type relay[T any] struct {
 	// If sent is not nil, it is called after each call of send, with the error that send returned.
 	sent func(error)
 
-	mu    sync.Mutex
-	lanes map[ids.Domain]*lane[T]
-	woken chan struct{} // signals a new lane
+	mu     sync.Mutex
+	queues map[ids.Domain]*domainQueue[T]
+	woken  chan struct{} // signals a new queue
 }
 
-// lane is the queue of a domain. It is deleted when it is empty.
-type lane[T any] struct {
+// domainQueue is the queue of a domain. It is deleted when it is empty.
+type domainQueue[T any] struct {
 	waiting T
 	full    bool
 	since   time.Time     // when the oldest waiting value was queued
@@ -48,7 +48,7 @@ type lane[T any] struct {
 func newRelay[T any](c clock.Clock, logger *slog.Logger, merge func(T, T) T, send func(context.Context, ids.Domain, T) error) *relay[T] {
 	return &relay[T]{
 		send: send, merge: merge, clock: c, logger: logger,
-		lanes: map[ids.Domain]*lane[T]{}, woken: make(chan struct{}, 1),
+		queues: map[ids.Domain]*domainQueue[T]{}, woken: make(chan struct{}, 1),
 	}
 }
 
@@ -56,22 +56,22 @@ func newRelay[T any](c clock.Clock, logger *slog.Logger, merge func(T, T) T, sen
 func (r *relay[T]) put(d ids.Domain, v T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.lanes[d]
-	if l == nil {
-		l = &lane[T]{more: make(chan struct{}, 1)}
-		r.lanes[d] = l
+	q := r.queues[d]
+	if q == nil {
+		q = &domainQueue[T]{more: make(chan struct{}, 1)}
+		r.queues[d] = q
 	}
-	r.add(l, v)
-	wake(l.more)
+	r.add(q, v)
+	wake(q.more)
 	wake(r.woken)
 }
 
-func (r *relay[T]) add(l *lane[T], v T) {
-	if l.full {
-		l.waiting = r.merge(l.waiting, v)
+func (r *relay[T]) add(q *domainQueue[T], v T) {
+	if q.full {
+		q.waiting = r.merge(q.waiting, v)
 		return
 	}
-	l.waiting, l.full, l.since = v, true, r.clock.Now()
+	q.waiting, q.full, q.since = v, true, r.clock.Now()
 }
 
 func wake(c chan struct{}) {
@@ -83,8 +83,8 @@ func wake(c chan struct{}) {
 
 // run makes the calls until ctx is done.
 func (r *relay[T]) run(ctx context.Context) error {
-	var lanes sync.WaitGroup
-	defer lanes.Wait()
+	var drains sync.WaitGroup
+	defer drains.Wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -92,10 +92,10 @@ func (r *relay[T]) run(ctx context.Context) error {
 		case <-r.woken:
 		}
 		r.mu.Lock()
-		for d, l := range r.lanes {
-			if !l.running {
-				l.running = true
-				lanes.Go(func() { r.drain(ctx, d, l) })
+		for d, q := range r.queues {
+			if !q.running {
+				q.running = true
+				drains.Go(func() { r.drain(ctx, d, q) })
 			}
 		}
 		r.mu.Unlock()
@@ -103,10 +103,10 @@ func (r *relay[T]) run(ctx context.Context) error {
 }
 
 // drain sends the values of a domain until none waits.
-func (r *relay[T]) drain(ctx context.Context, d ids.Domain, l *lane[T]) {
+func (r *relay[T]) drain(ctx context.Context, d ids.Domain, q *domainQueue[T]) {
 	backoff := firstBackoff
 	for {
-		v, ok := r.take(ctx, d, l)
+		v, ok := r.take(ctx, d, q)
 		if !ok {
 			return
 		}
@@ -126,10 +126,10 @@ func (r *relay[T]) drain(ctx context.Context, d ids.Domain, l *lane[T]) {
 		r.logger.WarnContext(ctx, "hand-over failed; will retry",
 			slog.String("domain", d.String()), slog.Duration("wait", backoff), slog.Any("error", err))
 		r.mu.Lock()
-		if l.full {
-			v = r.merge(v, l.waiting)
+		if q.full {
+			v = r.merge(v, q.waiting)
 		}
-		l.waiting, l.full = v, true
+		q.waiting, q.full = v, true
 		r.mu.Unlock()
 		if r.clock.Sleep(ctx, backoff) != nil {
 			return
@@ -139,34 +139,34 @@ func (r *relay[T]) drain(ctx context.Context, d ids.Domain, l *lane[T]) {
 }
 
 // take returns the waiting value once its delay is over. It returns false if ctx is done. If no value waits, it deletes
-// the lane and returns false.
-func (r *relay[T]) take(ctx context.Context, d ids.Domain, l *lane[T]) (v T, ok bool) {
+// the queue and returns false.
+func (r *relay[T]) take(ctx context.Context, d ids.Domain, q *domainQueue[T]) (v T, ok bool) {
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		if !l.full {
-			delete(r.lanes, d)
+		if !q.full {
+			delete(r.queues, d)
 			r.mu.Unlock()
 			return v, false
 		}
 		var wait time.Duration
 		if r.delay != nil {
-			wait = r.delay(l.waiting) - r.clock.Now().Sub(l.since)
+			wait = r.delay(q.waiting) - r.clock.Now().Sub(q.since)
 		}
 		if wait <= 0 {
-			v = l.waiting
+			v = q.waiting
 			var none T
-			l.waiting, l.full = none, false
+			q.waiting, q.full = none, false
 			r.mu.Unlock()
 			return v, true
 		}
 		r.mu.Unlock()
-		r.linger(ctx, l, wait)
+		r.linger(ctx, q, wait)
 	}
 	return v, false
 }
 
 // linger waits for a time, or until another value arrives.
-func (r *relay[T]) linger(ctx context.Context, l *lane[T], wait time.Duration) {
+func (r *relay[T]) linger(ctx context.Context, q *domainQueue[T], wait time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	slept := make(chan struct{})
 	go func() {
@@ -175,7 +175,7 @@ func (r *relay[T]) linger(ctx context.Context, l *lane[T], wait time.Duration) {
 	}()
 	select {
 	case <-slept:
-	case <-l.more:
+	case <-q.more:
 	}
 	cancel()
 	<-slept

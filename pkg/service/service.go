@@ -99,7 +99,7 @@ func (s *server) serve(ctx context.Context) error {
 		g.Go(func() error { return run(gctx) })
 	}
 	g.Go(func() error {
-		defer stop() // when both endpoints have ended, because it also ends their requests
+		defer stop() // only after both endpoints have ended: stop also cancels their requests
 		return s.serveEndpoints(ctx, gctx)
 	})
 	return g.Wait()

@@ -207,7 +207,7 @@ func TestRelayMergesWhileACallRuns(t *testing.T) {
 		close(f.gate)
 		synctest.Wait()
 		require.Equal(t, []announcement{entry("1", true), {entries: named("2", "3"), urgent: true}}, f.calls)
-		require.Empty(t, r.lanes, "empty lanes are deleted")
+		require.Empty(t, r.queues, "empty queues are deleted")
 	})
 }
 

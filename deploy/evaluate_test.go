@@ -17,8 +17,8 @@ import (
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 )
 
-// installation is the module with a user's arguments, as far as the module can be evaluated before Terraform creates
-// resources.
+// installation is the module evaluated with a user's arguments, except for the values that only exist after Terraform
+// has created resources.
 type installation struct {
 	*module
 
@@ -88,8 +88,7 @@ var functions = map[string]function.Function{
 	}),
 }
 
-// eval returns the value of an expression. The expression may use the iterators in "each", a map of their values by
-// name.
+// eval returns the value of an expression. The expression may use iterators: each maps their names to their values.
 func (p *installation) eval(e hclsyntax.Expression, each map[string]cty.Value) cty.Value {
 	p.t.Helper()
 	tree := map[string]any{}

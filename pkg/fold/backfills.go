@@ -69,8 +69,8 @@ func (f *folder) backfillCreated(p *event.BackfillCreated) verdict {
 	return folded
 }
 
-// putChunk writes a chunk with its cells, and updates the totals of its backfill. The caller must write the row of
-// the backfill.
+// putChunk writes a chunk with the states of its partitions (cells), and updates the totals of its backfill. The caller
+// must write the row of the backfill.
 func (f *folder) putChunk(b *state.Backfill, old, row *state.Chunk, was, is state.Cells) {
 	for sign, cells := range map[int64]state.Cells{-1: was, 1: is} {
 		running := cells.Count(state.CellRunning)
@@ -176,7 +176,7 @@ func (f *folder) assign(row *state.Chunk, cells state.Cells, p *event.ChunkPlan)
 	for i, was := range cells {
 		is, known := assigned[i]
 		switch {
-		case was != state.CellLeft && !f.bare: // the state of the cell was decided earlier
+		case was != state.CellLeft && !f.bare: // the state of the partition was decided earlier
 		case known:
 			cells[i] = is
 		case was == state.CellLeft || was == state.CellRunning:

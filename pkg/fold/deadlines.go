@@ -18,7 +18,7 @@ import (
 // unless the partitions have changed since the snapshot. Freshness and SLAs need neither the calendar nor staleness,
 // so the fold judges them when the wake timer fires.
 
-// Items of alerts about promises.
+// Items of alerts about freshness limits and SLAs.
 const (
 	itemFreshness = "freshness"
 	itemSLA       = "sla"
@@ -30,7 +30,7 @@ const (
 	slaOfTask = "task"
 )
 
-// defineDeadlines replaces the current promises with those of a deployment.
+// defineDeadlines replaces the current deadlines, freshness limits and SLAs with those of a deployment.
 func (f *folder) defineDeadlines(all []event.WatchedAsset) {
 	watched, limited := make(map[string]bool, len(all)), map[string]bool{}
 	for i := range all {
@@ -123,7 +123,7 @@ func (f *folder) defineFreshness(row *state.Promise, maxLagSec int64) {
 	row.LagAt = row.DataAt.Add(time.Duration(maxLagSec) * time.Second)
 }
 
-// endPromise deletes the alerts about a promise that no longer exists.
+// endPromise deletes the alerts about a deadline, a freshness limit or an SLA that no longer exists.
 func (f *folder) endPromise(asset string, causes ...string) {
 	var gone []state.Alert
 	f.st.AlertsOf(subjectAsset+asset, func(row *state.Alert) bool {

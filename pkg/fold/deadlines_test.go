@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// promised is a world whose release has a promise about asset test/a.
+// promised is a world whose release has a deadline, a freshness limit or an SLA for asset test/a.
 type promised struct{ *alerted }
 
 func newPromised(t foldtest.TB, w event.WatchedAsset) *promised {
@@ -27,7 +27,7 @@ func newPromised(t foldtest.TB, w event.WatchedAsset) *promised {
 
 func (w *promised) row() *state.Promise { return w.State.Promises.Get("test/a") }
 
-// redeploy deploys a second release, with a different promise about test/a.
+// redeploy deploys a second release, with different deadlines and limits for test/a.
 func (w *promised) redeploy(watched event.WatchedAsset) {
 	watched.Asset = "test/a"
 	w.MustFold(&event.ProjectDeployed{

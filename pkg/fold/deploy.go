@@ -35,9 +35,9 @@ func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked, proven bo
 	return verdict{}
 }
 
-// recorded reports whether a deployment was folded earlier and is not closed. A closed row counts as absent even if
-// it is still in the live state: a replay moves rows to history later than the compactor did, and must come to the
-// same result.
+// recorded reports whether a deployment was folded earlier and is not old enough to move to history. An older row
+// counts as absent even if it is still in the live state: a replay moves rows to history later than the compactor did,
+// and must come to the same result.
 func (f *folder) recorded(id string) bool {
 	row := f.st.Deployments.Get(id)
 	return row != nil && !row.Closed(f.st.FoldTime)

@@ -29,8 +29,8 @@ func TestINV1OrderIndependence(t *testing.T) {
 	require.Equal(t, want, finish("b", "c", "a"))
 }
 
-// INV-2. This test failed when resolve did not skip resolved edges, and when accept did not check
-// for a terminal state.
+// INV-2. This test failed when the function resolve did not skip resolved edges, and when the function accept did not
+// check for a terminal state.
 func TestINV2DuplicateSafety(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c", "a", "b"))
@@ -49,7 +49,7 @@ func TestINV2DuplicateSafety(t *testing.T) {
 	require.True(t, fold.Apply(w.State, group).Known, "a recorded entry is not folded again")
 }
 
-// INV-6. This test failed when decide returned READY for every resolved edge.
+// INV-6. This test failed when the function decide returned READY for every resolved edge.
 func TestINV6DependencyCorrectness(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"), foldtest.Task("c", "b"))
@@ -59,7 +59,7 @@ func TestINV6DependencyCorrectness(t *testing.T) {
 	require.Equal(t, []string{"a=SUCCEEDED", "b=READY", "c=BLOCKED"}, w.States(run))
 }
 
-// INV-8. This test failed when accept treated an earlier attempt as the current one.
+// INV-8. This test failed when the function accept treated an earlier attempt as the current one.
 func TestINV8StaleAttemptIsRejected(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("extract", 3))
@@ -104,7 +104,7 @@ func TestINV9TimerRespectsWatermarkFreshness(t *testing.T) {
 	require.Equal(t, state.TaskReady, w.Task(run, "extract").State)
 }
 
-// INV-10. This test failed when resolve ended tasks without also resolving the edges to their downstreams.
+// INV-10. This test failed when the function resolve ended tasks without also resolving the edges to their downstreams.
 func TestINV10FailurePropagation(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"), foldtest.Task("c", "b"), foldtest.Task("x"), foldtest.Task("y", "x"))

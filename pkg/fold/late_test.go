@@ -89,7 +89,7 @@ func TestLivenessCallAfterEachSleepWaitsAgain(t *testing.T) {
 	require.Zero(t, w.State.Liveness().FiredAt, "the timer never fired")
 }
 
-// I-18. This test failed when overdue did not check whether the run had ended.
+// I-18. This test failed when the function overdue did not check whether the run had ended.
 func TestI18FinishedIsFinal(t *testing.T) {
 	w := foldtest.New(t)
 	def := foldtest.Task("a")

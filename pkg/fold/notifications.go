@@ -72,7 +72,7 @@ func (f *folder) unused(key string, at event.Time) string {
 	}
 }
 
-// counting returns the notification of a key that is in the state COUNTING, and its id. If there is none, it returns
+// counting returns the notification in the state COUNTING with the given key, and its id. If there is none, it returns
 // nil and an unused id. An id is derived from the key and a time; counting tries successive times, from since on.
 func (f *folder) counting(key string, since event.Time) (*state.Notification, string) {
 	for at := since; ; at++ {

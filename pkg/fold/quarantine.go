@@ -61,9 +61,9 @@ func (f *folder) quarantinePartition(t *state.Task, p *event.TaskFinished, parti
 	}
 }
 
-// laterThan looks for a visible output or a pending candidate of a partition that is later than the output of the
-// task t, and returns the run that made it, or "". It need not search history: an output whose row is only there is
-// never later, because its run was triggered before all live runs.
+// laterThan looks in a partition for a visible output or a pending candidate that is later than the output of the task
+// t. It returns the run that made the later output, or "". It need not search history: an output whose row is only
+// there is never later, because its run was triggered before all live runs.
 func (f *folder) laterThan(t *state.Task, partition string) (run string) {
 	if visible := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: partition}); visible != nil && isLater(visible.RunID, visible.TaskKey, t) {
 		return visible.RunID
@@ -78,7 +78,8 @@ func (f *folder) laterThan(t *state.Task, partition string) (run string) {
 }
 
 // isLater reports whether the output of one task, given by its run and its key, is later than the output of another
-// task t. The run that was triggered later has the later output. Within a run, the task with the greater key does.
+// task t. The run that was triggered later has the later output. Within a run, the task with the greater key has the
+// later output.
 func isLater(runID, taskKey string, t *state.Task) bool {
 	return cmp.Or(cmp.Compare(runID, t.RunID), cmp.Compare(taskKey, t.TaskKey)) > 0
 }

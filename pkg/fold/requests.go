@@ -49,9 +49,9 @@ func (f *folder) expireRequests(limit int) {
 }
 
 // pend makes a request PENDING. The id of its run contains the time at which the request may be planned. That time is
-// not before the time of the entry with the event that releases the request. So runs that later entries trigger have
-// greater ids, with one exception: the id of a run may be older than the entry that triggers it, by up to
-// [MaxRunAge]. Requests that become PENDING together get ids in their order.
+// not before the time of the entry that releases the request. So runs that later entries trigger have greater ids, with
+// one exception: the id of a run may be older than the entry that triggers it, by up to [MaxRunAge]. Requests that
+// become PENDING together get ids in their order.
 func (f *folder) pend(r *state.RunRequest) {
 	at := max(f.st.FoldTime, event.At(ids.Time(f.entry)), f.st.LastReleased()+millisecond)
 	r.ReleasedAt = (at + millisecond - 1) / millisecond * millisecond

@@ -72,6 +72,8 @@ func watched(r *servov1.WatchRequest) func(state.Record) bool {
 			return has("schedules")
 		case *state.Backfill:
 			return has("backfills")
+		case *state.Deployment, *state.AcceptedCode, *state.KeyBlock, *state.ForgottenAsset, *state.RunRequest, *state.DeadlineMiss, *state.AlertChannel:
+			return has("others")
 		}
 		return false
 	}
@@ -98,6 +100,8 @@ func changesOf(c *engine.Changes) *servov1.WatchResponse {
 			m.Schedules = append(m.Schedules, row.ScheduleID)
 		case *state.Backfill:
 			m.Backfills = append(m.Backfills, row.BackfillID)
+		default:
+			m.Others = true
 		}
 	}
 	byKey := func(a, b *servov1.WatchResponse_ChangedPartition) int {

@@ -185,7 +185,9 @@ type WatchResponse struct {
 	// The ids of changed backfills.
 	Backfills []string `protobuf:"bytes,9,rep,name=backfills,proto3" json:"backfills,omitempty"`
 	// Nothing has changed. The message shows that the connection still works.
-	Heartbeat     bool `protobuf:"varint,10,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	Heartbeat bool `protobuf:"varint,10,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	// Rows have changed that are not listed: deployments, accepted code, key sets, requests, missed deadlines or channels.
+	Others        bool `protobuf:"varint,11,opt,name=others,proto3" json:"others,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -286,6 +288,13 @@ func (x *WatchResponse) GetBackfills() []string {
 func (x *WatchResponse) GetHeartbeat() bool {
 	if x != nil {
 		return x.Heartbeat
+	}
+	return false
+}
+
+func (x *WatchResponse) GetOthers() bool {
+	if x != nil {
+		return x.Others
 	}
 	return false
 }
@@ -856,15 +865,15 @@ var File_servo_v1_state_proto protoreflect.FileDescriptor
 
 const file_servo_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x14servo/v1/state.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18servo/v1/execution.proto\x1a\x16servo/v1/options.proto\"\xd6\x02\n" +
+	"\x14servo/v1/state.proto\x12\bservo.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18servo/v1/execution.proto\x1a\x16servo/v1/options.proto\"\xde\x02\n" +
 	"\fWatchRequest\x120\n" +
 	"\ttenant_id\x18\x01 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\btenantId\x126\n" +
 	"\fworkspace_id\x18\x02 \x01(\tB\x13\xca\xe1\x18\x0f\b?\x12\v[a-z0-9_-]+R\vworkspaceId\x126\n" +
 	"\x0eafter_revision\x18\x03 \x01(\x03B\x0f\xca\xe1\x18\v \x00(\xff\xff\xff\xff\xff\xff\xff\x0fR\rafterRevision\x12\"\n" +
-	"\btimeline\x18\x04 \x01(\tB\x06\xca\xe1\x18\x02\b@R\btimeline\x12O\n" +
-	"\x06tables\x18\x05 \x03(\tB7\xca\xe1\x183\b \x18\x10:\x04runs:\x05tasks:\n" +
-	"partitions:\tschedules:\tbackfillsR\x06tables\x12/\n" +
-	"\arun_ids\x18\x06 \x03(\tB\x16\xca\xe1\x18\x12\b\x1a\x12\f[0-9A-Z]{26}\x18dR\x06runIds\"\xf0\x03\n" +
+	"\btimeline\x18\x04 \x01(\tB\x06\xca\xe1\x18\x02\b@R\btimeline\x12W\n" +
+	"\x06tables\x18\x05 \x03(\tB?\xca\xe1\x18;\b \x18\x10:\x04runs:\x05tasks:\n" +
+	"partitions:\tschedules:\tbackfills:\x06othersR\x06tables\x12/\n" +
+	"\arun_ids\x18\x06 \x03(\tB\x16\xca\xe1\x18\x12\b\x1a\x12\f[0-9A-Z]{26}\x18dR\x06runIds\"\x88\x04\n" +
 	"\rWatchResponse\x12)\n" +
 	"\brevision\x18\x01 \x01(\x03B\r\xca\xe1\x18\t(\xff\xff\xff\xff\xff\xff\xff\x0fR\brevision\x12\x1a\n" +
 	"\btimeline\x18\x02 \x01(\tR\btimeline\x12=\n" +
@@ -878,7 +887,8 @@ const file_servo_v1_state_proto_rawDesc = "" +
 	"\tschedules\x18\b \x03(\tR\tschedules\x12\x1c\n" +
 	"\tbackfills\x18\t \x03(\tR\tbackfills\x12\x1c\n" +
 	"\theartbeat\x18\n" +
-	" \x01(\bR\theartbeat\x1aT\n" +
+	" \x01(\bR\theartbeat\x12\x16\n" +
+	"\x06others\x18\v \x01(\bR\x06others\x1aT\n" +
 	"\x10ChangedPartition\x12\x1b\n" +
 	"\tasset_key\x18\x01 \x01(\tR\bassetKey\x12#\n" +
 	"\rpartition_key\x18\x02 \x01(\tR\fpartitionKey\"\xea\x01\n" +

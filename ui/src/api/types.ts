@@ -2437,7 +2437,7 @@ export interface WatchRequest {
   /** The timeline of after_revision, from the last message. Empty: the current timeline. */
   timeline?: string;
   /** Only changes of these tables; empty: all of them. */
-  tables?: ("runs" | "tasks" | "partitions" | "schedules" | "backfills")[];
+  tables?: ("runs" | "tasks" | "partitions" | "schedules" | "backfills" | "others")[];
   /** Only runs, and tasks of runs, with these ids; empty: all of them. */
   run_ids?: string[];
 }
@@ -2460,6 +2460,8 @@ export interface WatchResponse {
   backfills: string[];
   /** Nothing has changed. The message shows that the connection still works. */
   heartbeat: boolean;
+  /** Rows have changed that are not listed: deployments, accepted code, key sets, requests, missed deadlines or channels. */
+  others: boolean;
 }
 
 /** ChangedPartition is a partition that has changed. */

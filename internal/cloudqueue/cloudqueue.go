@@ -89,7 +89,7 @@ func (q *Queue) Operations() (calls, deliveries int64) { return q.calls.Load(), 
 
 // call waits for half of the drawn latency, executes do, and waits for the other half.
 func (q *Queue) call(ctx context.Context, verb, queueName, name string, do func() error) error {
-	half := q.cfg.Random.Draw(q.cfg.Model.Call) / 2 //nolint:mnd // one half passes before the call, one after it
+	half := q.cfg.Random.Draw(q.cfg.Model.Call) / 2 //nolint:mnd // a half
 	wait := func() error {
 		if half <= 0 {
 			return nil

@@ -153,7 +153,7 @@ func readComponent(m module, folder string) (component, error) {
 	case len(c.texts) == 0:
 		return c, errors.New("it has no file with a licence")
 	case len(c.licences) == 0:
-		return c, fmt.Errorf("its licence is unknown: add its words to internal/sbom/licence.go, after reading %s", filepath.Join(folder, c.texts[0].file))
+		return c, fmt.Errorf("its licence is unknown: read %s, then add words of this licence to internal/sbom/licence.go", filepath.Join(folder, c.texts[0].file))
 	}
 	return c, nil
 }

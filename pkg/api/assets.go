@@ -125,7 +125,7 @@ func readersOf(assets []plan.Asset) map[ids.AssetKey][]string {
 	return readers
 }
 
-// assetOf returns an asset with the totals of its outputs, and where its newest output is stored.
+// assetOf returns an asset with the totals of its outputs, and the location of its newest output.
 func assetOf(ctx context.Context, p *page, asset *plan.Asset, readers map[ids.AssetKey][]string) (*servov1.Asset, string, error) {
 	a, err := view.AssetOf(p.snap.Partitions(ctx, asset.Key.String(), ""), asset, view.Calendar(p.snap.State, p.now))
 	if err != nil {

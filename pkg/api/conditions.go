@@ -103,7 +103,7 @@ func conditionsIn(ctx context.Context) engine.Conditions {
 	return c
 }
 
-// revealTag writes the edit tag of the object that a response shows into a header.
+// revealTag sets a header of the response to the edit tag of the object that the response shows.
 func revealTag(ctx context.Context, tag string) {
 	if call, ok := connect.CallInfoForHandlerContext(ctx); ok {
 		call.ResponseHeader().Set(rest.EditTagHeader, tag)

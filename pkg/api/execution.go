@@ -381,7 +381,7 @@ func choose(r selection, assets []plan.Asset) (found selector.Result, err error)
 	return found, nil
 }
 
-// selections parses the selections of partitions of a request.
+// selections parses a request's selections of partitions.
 func selections(r selection) ([]plan.Selection, error) {
 	var all []plan.Selection
 	for i, text := range r.GetPartitions() {

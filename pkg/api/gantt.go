@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
-// defaultPixels is the default width of a drawing.
+// defaultPixels is the default width of a chart.
 const defaultPixels = 1000
 
 // GetGantt implements the call.

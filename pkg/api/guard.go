@@ -132,8 +132,8 @@ func (c guarded) Receive(m any) error {
 	if err := c.guard.before(c.Spec(), c.RequestHeader(), m); err != nil {
 		return err
 	}
-	// Streams support no conditions, so guard.conditions rejects a request with such headers. The context that it
-	// returns is not needed.
+	// Streams do not support conditions, so guard.conditions rejects a request whose headers set conditions. The returned
+	// context is not needed.
 	_, err := c.guard.conditions(context.Background(), c.Spec(), c.RequestHeader(), m)
 	return err
 }

@@ -28,7 +28,7 @@ type judged struct {
 	// earlier holds the results for earlier moments with the same project and timeline.
 	earlier results
 
-	mu sync.Mutex // guards the fields below; no computation holds the lock
+	mu sync.Mutex // guards the fields below; not held during a computation
 	// now holds the results for this revision.
 	now results
 	// failures are the failed partitions by asset; nil: not computed yet.
@@ -165,8 +165,8 @@ func (j *judged) list(ctx context.Context, at *page, p *Project, assets []*plan.
 	return found, nil
 }
 
-// known returns the computed assets, in the order of the argument. An asset that is not computed is nil in found, and
-// is listed in missing.
+// known returns the computed assets, in the order of the argument. For each asset that is not computed, found contains
+// nil, and missing contains the asset.
 func (j *judged) known(assets []*plan.Asset) (found []*servov1.Asset, missing []*plan.Asset) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -253,7 +253,7 @@ func (j *judged) search(ctx context.Context, at *page, p *Project) (map[string][
 	})
 }
 
-// detail returns the failed partitions of an asset that list has returned, and where its newest output is stored.
+// detail returns the failed partitions of an asset that list has returned, and the location of its newest output.
 func (j *judged) detail(asset ids.AssetKey) (failed []engine.Failure, output string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -267,10 +267,10 @@ func (j *judged) failedAt(ctx context.Context, at *page, p *Project, asset ids.A
 	return engine.FailedOf(failures[asset.String()], asset), err
 }
 
-// summary returns the summary of partitions that a request asks for. The parameter named of is the result of
+// summary returns the summary of partitions that a request asks for. The parameter identity is the result of
 // [inputs.identify] for the asset at the revision.
 func (j *judged) summary(
-	ctx context.Context, r *servov1.GetPartitionSummaryRequest, revision int64, of string,
+	ctx context.Context, r *servov1.GetPartitionSummaryRequest, revision int64, identity string,
 	count func(context.Context) (*servov1.PartitionSummary, error),
 ) (*servov1.PartitionSummary, error) {
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
@@ -285,8 +285,8 @@ func (j *judged) summary(
 		if known.summary != nil {
 			return known.summary, nil
 		}
-		one := summaryResult{inputs: of}
-		if before := j.earlier.summaries[key]; before.summary != nil && before.inputs == of {
+		one := summaryResult{inputs: identity}
+		if before := j.earlier.summaries[key]; before.summary != nil && before.inputs == identity {
 			one.summary = proto.CloneOf(before.summary)
 			one.summary.Revision = revision
 		} else if one.summary, err = count(ctx); err != nil {

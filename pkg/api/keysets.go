@@ -66,7 +66,7 @@ func (s *server) ChangeKeys(ctx context.Context, r *servov1.ChangeKeysRequest) (
 	}
 	for i, key := range r.GetRemove() {
 		if adds[key] {
-			return nil, invalid(fmt.Sprintf("remove[%d]", i), "key %s is in add and in remove: remove it from one", key)
+			return nil, invalid(fmt.Sprintf("remove[%d]", i), "key %s is in both lists, add and remove: leave it out of one of them", key)
 		}
 	}
 	changed, err := s.actingFor(ctx).ChangeKeys(ctx, r.GetKeySet(), r.GetAdd(), r.GetRemove())

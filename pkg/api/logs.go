@@ -211,7 +211,7 @@ func (s *server) TailLog(ctx context.Context, r *servov1.TailLogRequest, to *con
 type chunkWriter struct {
 	log  attemptLog
 	skip int64 // number of bytes that the client already has
-	at   int64 // the offset of rest
+	at   int64 // the offset of the bytes in rest
 	rest []byte
 	to   *connect.ServerStream[servov1.LogChunk]
 }

@@ -59,13 +59,14 @@ func (m *memo) assetsAt(at moment) *judged {
 	return m.judged
 }
 
-// later reports whether the results in m are of a later revision than the moment at. The caller holds the lock.
+// later reports whether the results in m are of a later revision than the one of the given moment. The caller holds the
+// lock.
 func (m *memo) later(at moment) bool {
 	return m.at.snap != nil && at.snap.Revision < m.at.snap.Revision
 }
 
-// reset discards the results in m if they do not belong to the moment at. The results for assets may still be valid, so
-// the new moment starts with them. The caller holds the lock.
+// reset discards the results in m if they belong to another moment than the given one. The results for assets may still
+// be valid, so reset keeps them as the earlier results. The caller holds the lock.
 func (m *memo) reset(at moment) {
 	if m.at == at {
 		return

@@ -69,7 +69,7 @@ func TestJudgedCallersDoNotBlockEachOther(t *testing.T) {
 		var m memo
 		j := m.assetsAt(momentOf(&snapshot.Snapshot{Revision: 3}, nil, time.Date(2025, 1, 15, 12, 0, 0, 0, time.UTC)))
 		release := make(chan struct{})
-		slow := func(context.Context) (*servov1.PartitionSummary, error) { //nolint:unparam // summary requires an error
+		slow := func(context.Context) (*servov1.PartitionSummary, error) { //nolint:unparam // the signature that summary requires
 			<-release
 			return &servov1.PartitionSummary{AssetKey: "slow"}, nil
 		}

@@ -35,8 +35,8 @@ const (
 // pages creates and verifies page tokens, and keeps the snapshots of listings.
 type pages struct {
 	key []byte
-	// at reads a revision from the store.
-	at func(ctx context.Context, revision int64) (*snapshot.Snapshot, error)
+	// readRevision reads a revision from the store.
+	readRevision func(ctx context.Context, revision int64) (*snapshot.Snapshot, error)
 
 	// loading holds the revisions that are being read from the store. It is shared because all clients request the same
 	// revision after a restart.
@@ -54,14 +54,14 @@ type keptListing struct {
 }
 
 // newPages returns pages that sign their tokens with a key. If key is nil, they use a random key of this process.
-func newPages(key []byte, at func(ctx context.Context, revision int64) (*snapshot.Snapshot, error)) *pages {
+func newPages(key []byte, readRevision func(ctx context.Context, revision int64) (*snapshot.Snapshot, error)) *pages {
 	own := make([]byte, sha256.Size)
 	if _, _ = rand.Read(own); len(key) > 0 { // rand.Read never fails
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte("servo page tokens"))
 		own = mac.Sum(nil)
 	}
-	return &pages{key: own, at: at}
+	return &pages{key: own, readRevision: readRevision}
 }
 
 // cursor says where a page begins.
@@ -162,7 +162,7 @@ func (p *pages) snapshot(
 	if err != nil || snap.Revision == c.Revision && snap.Nonce == c.Nonce {
 		return snap, false, err
 	}
-	if p.at == nil {
+	if p.readRevision == nil {
 		return nil, false, expired("the server no longer holds revision %d", c.Revision)
 	}
 	snap, err = p.revision(ctx, c.Revision, now)
@@ -184,7 +184,7 @@ func (p *pages) revision(ctx context.Context, revision int64, now time.Time) (*s
 		if kept, found := p.numbered(revision, now); found {
 			return kept.snap, nil
 		}
-		snap, err := p.at(ctx, revision)
+		snap, err := p.readRevision(ctx, revision)
 		if err == nil {
 			p.keep(snap, now, true)
 		}

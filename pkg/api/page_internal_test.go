@@ -20,7 +20,7 @@ import (
 func TestPagesForgetListings(t *testing.T) {
 	start := time.Date(2025, 1, 15, 0, 0, 0, 0, time.UTC)
 	p, revision := newPages(nil, nil), int64(0)
-	current := func(context.Context) (*snapshot.Snapshot, error) { //nolint:unparam // open requires an error
+	current := func(context.Context) (*snapshot.Snapshot, error) { //nolint:unparam // the signature that open requires
 		return &snapshot.Snapshot{Revision: revision}, nil
 	}
 	listing := func(now time.Time) string {
@@ -90,7 +90,7 @@ func TestPagesReadKeptRevisions(t *testing.T) {
 	}
 	p = newPages(key, at)
 	read := 0
-	p.at = func(ctx context.Context, revision int64) (*snapshot.Snapshot, error) {
+	p.readRevision = func(ctx context.Context, revision int64) (*snapshot.Snapshot, error) {
 		read++
 		return at(ctx, revision)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// runsOf reads all pages of a listing. Before each page except the first, it calls between.
+// runsOf reads all pages of a listing. Before each page except the first, it calls the function between.
 func runsOf(t *testing.T, c clients, r *servov1.ListRunsRequest, between func()) (ids []string, revision int64) {
 	t.Helper()
 	for {

@@ -225,8 +225,8 @@ func count(b *servov1.PartitionSummary_Bucket, status staleness.Status) {
 	}
 }
 
-// merged returns at most limit buckets, in the order of their values. It merges neighbours, so that each bucket has
-// about the same number of values.
+// merged returns the buckets in the order of their values. If there are more buckets than limit, it merges neighbours,
+// so that each bucket has about the same number of values.
 func merged(values map[string]*servov1.PartitionSummary_Bucket, limit int) []*servov1.PartitionSummary_Bucket {
 	if limit == 0 {
 		limit = defaultBuckets

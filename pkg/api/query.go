@@ -25,7 +25,8 @@ import (
 
 // QuerySession runs SQL over one revision.
 type QuerySession interface {
-	// QueryAtMost runs statements and returns the rows of the last one. DuckDB computes at most limit rows of each query.
+	// QueryAtMost runs statements and returns the rows of the last one. The parameter limit is the maximum number of rows
+	// that DuckDB computes for each query.
 	QueryAtMost(ctx context.Context, limit int, sql string) (*query.Rows, error)
 	Close() error
 }
@@ -137,7 +138,7 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 	if err != nil {
 		return withKind(invalidRequest, err)
 	}
-	rows, err := session.QueryAtMost(ctx, 1+cmp.Or(body.RowLimit, maxQueryRows), body.SQL) // one more shows that there are more rows
+	rows, err := session.QueryAtMost(ctx, 1+cmp.Or(body.RowLimit, maxQueryRows), body.SQL) // a row more than the limit shows that there are more rows
 	if ctx.Err() != nil {                                                                  // DuckDB may still be preparing a statement
 		free = h.leave(session, rows, free)
 		return withKind(invalidRequest, fmt.Errorf("query: %w", context.Cause(ctx)))

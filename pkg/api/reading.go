@@ -17,8 +17,8 @@ import (
 const (
 	// maxCatchUp is how long a read waits for the revision that its caller has seen.
 	maxCatchUp = 5 * time.Second
-	// maxAhead is the maximum number by which the revision that a caller has seen may exceed the newest one. No server
-	// publishes this many revisions within maxCatchUp.
+	// maxAhead limits how far the revision that a caller has seen may be ahead of the newest revision that this server
+	// knows. No server publishes that many revisions within maxCatchUp.
 	maxAhead = 100
 )
 

@@ -108,7 +108,7 @@ func (s Spec) Compile() (*Schedule, error) {
 // Spec returns the [Spec] from which the schedule was compiled.
 func (s *Schedule) Spec() Spec { return s.spec }
 
-// DST returns the policy, with defaults for empty fields. For a schedule that uses every, it returns an empty policy.
+// DST returns the policy, with defaults for empty fields. For a schedule with EverySec, it returns an empty policy.
 func (s *Schedule) DST() DST {
 	if s.cron == nil {
 		return DST{}
@@ -164,7 +164,7 @@ func (s *Schedule) readExpression() error {
 	case every < MinEverySec || every > MaxEverySec || every%minute != 0:
 		return invalid("every", "must be 1m to %dh, in whole minutes", MaxEverySec/hour)
 	case s.spec.DST != DST{}:
-		return invalid("dst", "has no effect on every, which counts elapsed time: remove it, or use cron")
+		return invalid("dst", "has no effect beside every, which counts elapsed time: remove dst, or replace every by cron")
 	}
 	s.every = every
 	return nil
@@ -191,8 +191,8 @@ func (s *Schedule) readBounds() error {
 
 // ticks returns an error if the schedule never ticks. The only possible reasons are the policy and the bounds, because
 // [parseCron] rejects expressions that match no date. The search covers 28 years, after which dates fall on the same
-// weekdays again. It begins in the year of the zone data or, if that is later, at the start of the schedule. So the
-// result does not depend on the clock.
+// weekdays again. The search begins in the year of the zone data, or at the start of the schedule if the start is
+// later. So the result does not depend on the clock.
 func (s *Schedule) ticks() error {
 	const years = 28
 	if _, ok := s.next(s.start - 1); !ok {

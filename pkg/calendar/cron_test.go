@@ -94,7 +94,7 @@ func TestSpecErrorsNameField(t *testing.T) {
 		"cron: is missing: write cron or every":                                                                  {},
 		"every: has no effect beside cron: remove one of them":                                                   {Cron: "@daily", EverySec: 60},
 		"every: must be 1m to 8784h, in whole minutes":                                                           {EverySec: 61},
-		"dst: has no effect on every, which counts elapsed time: remove it, or use cron":                         {EverySec: 60, DST: calendar.DST{Gap: "skip"}},
+		"dst: has no effect beside every, which counts elapsed time: remove dst, or replace every by cron":       {EverySec: 60, DST: calendar.DST{Gap: "skip"}},
 		`timezone: unknown time zone "Europe/Pariss": write Europe/Paris`:                                        {Cron: "@daily", Timezone: "Europe/Pariss"},
 		`timezone: unknown time zone "kolkata": write Asia/Kolkata`:                                              {Cron: "@daily", Timezone: "kolkata"},
 		`timezone: unknown time zone "Local": write an IANA name such as UTC, Europe/Paris or America/New_York`:  {Cron: "@daily", Timezone: "Local"},

@@ -15,7 +15,7 @@ const (
 	Shown   = "shown"   // the clocks show the local time exactly once
 	Gap     = "gap"     // the clocks skip it
 	Overlap = "overlap" // the clocks show it more than once
-	Elapsed = "elapsed" // the schedule uses every, so its ticks do not depend on local times
+	Elapsed = "elapsed" // the schedule has EverySec, so its ticks do not depend on local times
 )
 
 // Reason explains how a local time that matches the expression becomes ticks.
@@ -64,7 +64,7 @@ func (s *Schedule) Explain(instant time.Time) []Reason {
 }
 
 // Changes returns a Reason of kind [Gap] or [Overlap] for each matching local time that the clocks skip or repeat in
-// the interval (after, through]. It returns at most limit reasons.
+// the interval (after, through]. The parameter limit is the maximum number of reasons.
 func (s *Schedule) Changes(after, through time.Time, limit int) []Reason {
 	if s.cron == nil {
 		return nil

@@ -11,8 +11,8 @@ const (
 	day    = 24 * hour
 )
 
-// match returns the first matching local time at or after wall and before limit, or limit if there is none. Local
-// times are in seconds since 1970-01-01T00:00 of the zone's clocks.
+// match returns the first matching local time in [wall, limit), or limit if there is none. Local times are in seconds
+// since 1970-01-01T00:00 of the zone's clocks.
 func (c *cron) match(wall, limit int64) int64 {
 	wall = -floorDiv(-wall, minute) * minute
 	for wall < limit {

@@ -37,7 +37,7 @@ func (s *Schedule) nextEvery(from int64) (int64, bool) {
 	return at, at < s.end
 }
 
-// nextIn returns the first tick in a span at or after from.
+// nextIn returns the first tick of a span that is not earlier than the parameter from.
 func (s *Schedule) nextIn(i int, from int64) (int64, bool) {
 	here := s.zone.spans[i]
 	until := min(s.zone.until(i), s.end)
@@ -73,8 +73,8 @@ func (z *zone) skipped(i int) (from, to int64) {
 	return z.spans[i].start + z.spans[i-1].offset, z.spans[i].start + z.spans[i].offset
 }
 
-// takes reports whether the instant at is a tick under the overlap policy. The parameter wall is the local time that
-// the clocks show at this instant, and must match the cron expression.
+// takes reports whether an instant is a tick under the overlap policy. The parameter wall is the local time that the
+// clocks show at this instant, and must match the cron expression.
 func (s *Schedule) takes(at, wall int64) bool {
 	if s.cron.everyHour || s.overlap == OverlapBoth {
 		return true
@@ -96,7 +96,8 @@ func (s *Schedule) between(after, through int64, limit int) (ticks []time.Time, 
 	limit = max(limit, 0)
 	if total := s.count(after, through); total > int64(limit) {
 		dropped = total - int64(limit)
-		// Ticks have distinct instants, so there is an instant after which exactly limit ticks remain: find it.
+		// Find the instant after which the number of remaining ticks is the limit. It exists, because ticks have distinct
+		// instants.
 		skip := sort.Search(int(through-max(after, firstInstant)), func(n int) bool {
 			return s.count(max(after, firstInstant)+int64(n), through) <= int64(limit)
 		})

@@ -14,12 +14,12 @@ import (
 // evaluation evaluates the selections of one query.
 type evaluation struct {
 	catalog *Catalog
-	// flat makes the evaluation ignore the plus signs, which add upstream and downstream assets, and report no errors.
+	// flat makes the evaluation report no errors, and ignore the plus signs, which add upstream and downstream assets.
 	flat bool
 	errs []error
 }
 
-// eval returns the assets that x matches. It records the operands that match none.
+// eval returns the assets that x matches. It records the operands that match no asset.
 func (e *evaluation) eval(x *expr) set {
 	switch x.op {
 	case opOr, opAnd:
@@ -64,7 +64,7 @@ func (e *evaluation) grow(s set, upstream, downstream bool) set {
 	return grown
 }
 
-// named collects the assets that x names, in the set found. If negated is true, x is inside an odd number of "not"
+// named adds the assets that x names to the set found. If negated is true, x is inside an odd number of "not"
 // operators. The names in x then exclude their assets, so named omits these assets.
 func (e *evaluation) named(x *expr, found set, negated bool) {
 	if x.op == opName && !negated {

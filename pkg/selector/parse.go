@@ -59,10 +59,10 @@ type parser struct {
 	operands int
 }
 
-// spaces are the characters that separate words. A word ends before each character that the constant ends contains.
+// Words are separated by the characters in spaces, and end before each character in separators.
 const (
-	spaces = " \t\n\r"
-	ends   = spaces + "()+"
+	spaces     = " \t\n\r"
+	separators = spaces + "()+"
 )
 
 // scan splits the text into tokens.
@@ -72,13 +72,13 @@ func (p *parser) scan() error {
 		switch {
 		case strings.IndexByte(spaces, c) >= 0:
 			i++
-		case strings.IndexByte(ends, c) >= 0:
+		case strings.IndexByte(separators, c) >= 0:
 			p.tokens = append(p.tokens, token{kind: rune(c), text: string(c), start: i, end: i + 1})
 			i++
 		default:
 			t := token{kind: tokenWord, start: i}
 			var word strings.Builder
-			for i < len(p.text) && strings.IndexByte(ends, p.text[i]) < 0 {
+			for i < len(p.text) && strings.IndexByte(separators, p.text[i]) < 0 {
 				if p.text[i] != '"' {
 					word.WriteByte(p.text[i])
 					i++

@@ -80,7 +80,7 @@ const (
 	opOwner
 )
 
-// allLevels is the value of up or down that means all levels.
+// allLevels is the value of the fields up and down that means all levels.
 const allLevels = -1
 
 // expr is a node of the syntax tree of a selection.
@@ -88,9 +88,9 @@ type expr struct {
 	op op
 	// text is the name, the pattern, the tag or the owner.
 	text string
-	// args are the operands: one operand of `not` and of near, at least two operands of `and` and of `or`.
+	// args are the operands: one for the operations `not` and `near`, at least two for `and` and `or`.
 	args []*expr
-	// up and down are the numbers of upstream and downstream levels that near adds.
+	// up and down are the numbers of upstream and downstream levels that the operation `near` adds.
 	up, down int
 }
 

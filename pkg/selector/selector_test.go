@@ -234,8 +234,8 @@ func forest(r *rand.Rand, n, edges int) ([]plan.Asset, map[ids.AssetKey][]ids.As
 	return assets, deps
 }
 
-// within reports whether the parameters from and to are the same asset, or from depends on to through at most the given
-// number of levels.
+// within reports whether a path of at most the given number of dependencies leads from one asset to another. The empty
+// path leads from an asset to itself.
 func within(deps map[ids.AssetKey][]ids.AssetKey, from, to ids.AssetKey, levels int) bool {
 	if from == to {
 		return true

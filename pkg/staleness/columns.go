@@ -21,7 +21,8 @@ type cell struct {
 	incomplete bool
 	// marked means that a person marked the output as stale.
 	marked bool
-	// ahead says whether the time in made is before the partition's period, if this is known: see omitted.
+	// ahead says whether the run of the output was requested before the partition's period began, if this is known: see
+	// omitted.
 	ahead ahead
 }
 

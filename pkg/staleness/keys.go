@@ -8,7 +8,7 @@ import (
 
 // keyChanges records when the keys of a key set were last removed or added again.
 type keyChanges struct {
-	of map[string]int64 // the sequence number of the last change of each key
+	last map[string]int64 // the sequence number of the last change of each key
 	// newest is the greatest of these sequence numbers.
 	newest int64
 }
@@ -19,8 +19,8 @@ func (e *Evaluation) changes(set string) keyChanges {
 	if known || e.data.KeyChanges == nil {
 		return c
 	}
-	c.of = e.data.KeyChanges(set)
-	for _, seq := range c.of {
+	c.last = e.data.KeyChanges(set)
+	for _, seq := range c.last {
 		c.newest = max(c.newest, seq)
 	}
 	e.sets[set] = c
@@ -48,7 +48,7 @@ func (e *Evaluation) changedSet(reader *plan.Asset, partition string, inputs int
 			return r.Set, nil
 		}
 		for _, key := range r.Keys {
-			if changes.of[key] > inputs {
+			if changes.last[key] > inputs {
 				return r.Set, nil
 			}
 		}

@@ -8,9 +8,9 @@ import (
 
 // Runnable returns those of the given partitions that can be materialized together, sorted by key for each asset. It
 // omits partitions with incomplete inputs, as [Evaluation.ToRun] does. It also omits a partition that reads one of the
-// partitions in the parameter without. Those partitions should have been materialized earlier, but were not: if they
-// have visible outputs, the outputs are out of date.
-func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (map[ids.AssetKey][]string, error) {
+// partitions in notMade. Those partitions should have been materialized earlier, but were not: if they have visible
+// outputs, the outputs are out of date.
+func (e *Evaluation) Runnable(partitions, notMade map[ids.AssetKey][]string) (map[ids.AssetKey][]string, error) {
 	order, err := e.graph.Topological()
 	if err != nil {
 		return nil, err
@@ -23,7 +23,7 @@ func (e *Evaluation) Runnable(partitions, without map[ids.AssetKey][]string) (ma
 		}
 		refused[asset][partition] = true
 	}
-	for asset, keys := range without {
+	for asset, keys := range notMade {
 		for _, key := range keys {
 			refuse(asset, key)
 		}

@@ -8,9 +8,9 @@
 //     now, ready_after has passed since the end.
 //   - Upstream: p reads a partition q by the current definition, the version of q is greater than the
 //     inputs sequence of p, and p did not read q in its own chain of retries.
-//   - Future: p reads all or the newest periods of an upstream asset, and one of them, q, was made before its period
-//     began. The period has begun by now, but had not when the run that planned p was requested. So p has not read q,
-//     even if the same run made both.
+//   - Future: p reads all or the newest periods of an upstream asset, and a partition q of that asset was made before
+//     the period of q began. The period has begun by now, but had not begun when the run that planned p was requested.
+//     So p has not read q, even if the same run made both.
 //   - Mark: a person marked p as stale.
 //   - Keys: p reads the partitions of several keys of a key set, and since p was planned, one of these keys was removed
 //     or added again.
@@ -57,8 +57,8 @@ func (n *newest) newerThan(p *cell) bool {
 	return n.chains.newerThan(p)
 }
 
-// greatest contains the greatest version of many partitions, and the greatest version that was made by a different
-// chain of retries. In newest.runs, runs take the role of chains.
+// greatest contains the greatest version of many partitions. The field other contains the greatest version that was
+// made by another chain of retries than this version. In newest.runs, runs take the role of chains.
 type greatest struct {
 	version int64
 	by      uint32 // the chain or the run that made version

@@ -14,8 +14,8 @@ type within struct {
 	keys map[string]bool
 }
 
-// Restrict limits the results of [Evaluation.ToRun] and [Evaluation.ToMake] to two kinds of partitions: the partitions
-// in the parameter to, and the partitions of selected assets that they read, directly or through other selected assets.
+// Restrict limits the results of [Evaluation.ToRun] and [Evaluation.ToMake] to two kinds of partitions: the given ones,
+// and the partitions of selected assets that the given ones read, directly or through other selected assets.
 func (e *Evaluation) Restrict(to map[ids.AssetKey][]string, selected map[ids.AssetKey]bool) error {
 	order, err := e.graph.Topological()
 	if err != nil {

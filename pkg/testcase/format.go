@@ -111,7 +111,7 @@ func firstDifference(a, b string) int {
 	return same - before
 }
 
-// after returns the value on one line, without the characters before the index start.
+// after returns the value on one line, beginning with the character at the given index.
 func (f Field) after(start int) string {
 	runes := []rune(f.Text)
 	if f.Null || start == 0 || start >= len(runes) {

@@ -116,7 +116,7 @@ func Update(text string, at Place, actual *Actual) (string, error) {
 	return "", errors.New("the rows are not a list that begins with [ or -")
 }
 
-// flowEnd returns the position after the list in brackets that begins at start.
+// flowEnd returns the position after the list in brackets that begins at the given position.
 func flowEnd(text string, start int) (int, error) {
 	depth := 0
 	for i := start; i < len(text); i++ {

@@ -32,7 +32,7 @@ const (
 )
 
 // attempt is one execution of a task's attempt in this process. One goroutine executes it and changes its fields. Other
-// goroutines use only the field reports, the text of the field output, and fields that never change.
+// goroutines use only a.reports, the text of a.output, and fields that never change.
 type attempt struct {
 	identity
 
@@ -197,7 +197,7 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.claim.resources = t.Resources // not set before if the plan could not be read when the task reserved memory
+	a.claim.resources = t.Resources // not set yet if the plan could not be read when the task reserved memory
 	if err := a.exceeded(); err != nil {
 		return nil, err
 	}

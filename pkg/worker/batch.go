@@ -19,10 +19,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// A task of an asset that sets batch materializes several partitions at once. Its query reads the values of the
-// dimensions from lists and returns these values as columns. The worker writes one folder per partition. All folders
-// are below the directory of one execution, and one commit marker names them all. So either all partitions of the
-// task are committed or none, and two executions of a task never mix their partitions.
+// If an asset has the setting batch, each of its tasks materializes several partitions at once. The query reads the
+// values of the dimensions from lists and returns these values as columns. The worker writes one folder per partition.
+// All folders are below the directory of one execution, and one commit marker names them all. So either all partitions
+// of the task are committed or none, and two executions of a task never mix their partitions.
 
 // resultInBatch is the temporary table with the rows of a batch. Its column cellColumn contains, for each row, the
 // position of the row's partition in the batch, or -1 if the row belongs to no partition.
@@ -234,7 +234,7 @@ func (d *database) createBatch(ctx context.Context, t *work, query *resolvedQuer
 		equal := "rows_of.%s = partitions.k%d"
 		if kind, err := dimensionType(t.Dimensions, dimension); err != nil {
 			return err
-		} else if kind == "VARCHAR" { // encode compares bytes: under the collation of a column, different values could be equal
+		} else if kind == "VARCHAR" { // compare bytes with encode(): under the collation of a column, different values could be equal
 			equal = "encode(rows_of.%s) = encode(partitions.k%d)"
 		}
 		fmt.Fprintf(&on, equal, quoteName(dimension), i)

@@ -339,8 +339,8 @@ func (b *binder) defineDeclared(ctx context.Context, asset *plan.Asset) error {
 	return b.define(ctx, &schema{asset: asset}, columns)
 }
 
-// define creates an empty table for an asset. Its columns have the types that DuckDB returns when it reads them from
-// a Parquet file. If a column cannot be stored in a file, the asset stays unknown.
+// define creates an empty table for an asset. Its columns have the types that DuckDB returns when it reads them from a
+// Parquet file. If a column cannot be stored in a file, the columns of the asset stay unknown.
 func (b *binder) define(ctx context.Context, s *schema, columns []resultColumn) error {
 	if !b.read[s.asset.Key.SQL()] {
 		return nil

@@ -41,8 +41,8 @@ func mayBeBroken(err error) bool {
 		!strings.Contains(e.message, "No space left on device")
 }
 
-// readWhole decodes every value of a Parquet file. It uses a new instance, because the query's
-// instance may have become invalid.
+// readWhole decodes every value of a Parquet file. It uses a new instance of DuckDB, because the query's instance may
+// have become invalid.
 func (a *attempt) readWhole(ctx context.Context, path string) error {
 	d, err := a.openDuckDB(ctx)
 	if err != nil {

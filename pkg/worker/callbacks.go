@@ -58,7 +58,7 @@ func (c *callbacks) call(verb string) (to, authorization string) {
 	return c.urls.Finished, c.urls.Authorization.Finished
 }
 
-// renew replaces each URL for which urls contains a new one.
+// renew replaces each URL for which the parameter urls contains a new one.
 func (c *callbacks) renew(urls contract.Callbacks) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

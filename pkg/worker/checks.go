@@ -40,17 +40,17 @@ type checkRun struct {
 	// made are the files of the output. The phase PRE has none.
 	made []outputFile
 	rows int64
-	// cell is the partition that is being checked, if the task has several partitions. first are the results of the
-	// partitions that were checked before it.
+	// cell is the partition that is being checked, if the task has several partitions. The field first contains the
+	// results of the partitions that were checked earlier.
 	cell  string
 	first []event.CheckResult
-	// all are the files of all partitions of the output.
+	// all contains the files of all partitions of the output.
 	all []outputFile
 	// db is opened by the first check that needs it. shown means that the view of the output exists in db.
 	db    *database
 	shown bool
-	// queries maps names of SQL checks to the queries with absolute paths. broken contains the errors of the other SQL
-	// checks, whose paths could not be made absolute, by name.
+	// queries maps the names of SQL checks to their queries with absolute paths. broken maps the names of the other SQL
+	// checks to the errors that occurred when their paths were made absolute.
 	queries map[string]*resolvedQuery
 	broken  map[string]error
 	// candidate is the folder in which commands read the output.
@@ -62,12 +62,11 @@ type checkRun struct {
 	final map[string]bool
 }
 
-// audit runs the checks of a phase. If the parameter only is not nil, audit runs only the checks whose names it
-// contains. It adds the results of the checks to the results of the attempt, and returns an error if the results fail
-// the task.
-func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string) error {
+// audit runs the checks of a phase. If names is not nil, audit runs only the checks with these names. It adds the
+// results of the checks to the results of the attempt, and returns an error if the results fail the task.
+func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []input, made []outputFile, names []string) error {
 	before, final := len(a.checkResults), map[string]bool{}
-	if err := a.runChecks(ctx, t, phase, inputs, made, only, final); err != nil {
+	if err := a.runChecks(ctx, t, phase, inputs, made, names, final); err != nil {
 		return err
 	}
 	return a.gate(a.checkResults[before:], final)
@@ -76,9 +75,9 @@ func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []inp
 // runChecks runs the checks of a phase and adds their results to the results of the attempt. It adds the broken checks
 // that a retry cannot repair to the parameter final. If it returns an error, the attempt stops.
 func (a *attempt) runChecks(
-	ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string, final map[string]bool,
+	ctx context.Context, t *work, phase string, inputs []input, made []outputFile, names []string, final map[string]bool,
 ) error {
-	checks := slices.DeleteFunc(quality.In(t.Checks, phase), func(c *quality.Check) bool { return only != nil && !slices.Contains(only, c.Name) })
+	checks := slices.DeleteFunc(quality.In(t.Checks, phase), func(c *quality.Check) bool { return names != nil && !slices.Contains(names, c.Name) })
 	if len(checks) == 0 {
 		return nil
 	}

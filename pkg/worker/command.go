@@ -215,7 +215,7 @@ type taskContext struct {
 	MaterializationID string            `json:"materialization_id"`
 	AssetKey          string            `json:"asset_key"`
 	Partition         map[string]string `json:"partition,omitempty"`
-	// Partitions are the partitions of a task whose asset sets batch. In this case, Partition is absent.
+	// Partitions are the partitions of a task whose asset has the setting batch. In this case, Partition is absent.
 	Partitions []ids.Partition `json:"partitions,omitempty"`
 	// Vars are the project's variables that the asset declares, as text.
 	Vars map[string]string `json:"vars,omitempty"`

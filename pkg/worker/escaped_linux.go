@@ -40,9 +40,9 @@ func startedAt(pid int) uint64 {
 }
 
 // killEscaped kills and reaps the adopted processes that descend from a command: those in its process group, those with
-// the command's tag in their environment, those in the session of a process that it has found, and those that no other
-// running command can have started. Call it after the command has exited, but before the command is reaped. It returns
-// the number of processes that did not die.
+// the command's tag in their environment, those in the session of a process that killEscaped has already found, and
+// those that no other running command can have started. Call it after the command has exited, but before the command is
+// reaped. It returns the number of processes that did not die.
 func (p *process) killEscaped(others func(started uint64) bool) (left int) {
 	own, err := unix.Getsid(0)
 	if err != nil {

@@ -19,8 +19,8 @@ type Execution struct {
 	RunID, TaskKey string
 	Attempt        int32
 	Command        []string
-	// Partitions are the partitions of a task whose asset sets batch. Each partition has a folder in Output: see the
-	// reference of batches.
+	// Partitions are the partitions of a task whose asset has the setting batch. Each partition has a folder in Output:
+	// see the reference of batches.
 	Partitions []ids.Partition
 	// Inputs are the URIs of the materializations to read, in the order of the assets and
 	// partitions that the task declares.

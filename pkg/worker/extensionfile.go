@@ -79,7 +79,7 @@ type Extensions struct {
 	Version, Platform string
 }
 
-// OpenExtensions opens a folder of extensions. Scratch is an empty folder for working files.
+// OpenExtensions opens a folder of extensions. The parameter scratch is an empty folder for working files.
 func OpenExtensions(ctx context.Context, dir, scratch string) (*Extensions, error) {
 	d, err := openDatabase(ctx, scratch, bindMemory, 1)
 	if err != nil {

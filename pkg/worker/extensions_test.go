@@ -9,7 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// A query has no network access if its asset does not set uses. The error of such a query says what to add to uses.
+// A query has no network access if its asset does not have the setting uses. The error of such a query says what to add
+// to this setting.
 func TestQueryWithoutUsesSaysWhatToAdd(t *testing.T) {
 	for text, want := range map[string]string{
 		"FROM read_xlsx('data/x.xlsx')":                      "excel",

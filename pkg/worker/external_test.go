@@ -135,7 +135,7 @@ func TestBindReportsExternalData(t *testing.T) {
 	require.ElementsMatch(t, []string{
 		"assets/a/other.sql:1:6: read s3://other/x.parquet: no prefix of httpfs covers it: add it to sources.extensions.httpfs.prefixes in servo.yaml",
 		"assets/a/unused.sql:1:6: read s3://landing/events/x.parquet: the asset does not use httpfs: add uses: [httpfs]",
-		"assets/a/scan.sql:1:5: a query with uses may not name sqlite_scan: read the tables of an attached database as NAME.TABLE",
+		"assets/a/scan.sql:1:5: the query of an asset with `uses` may not name sqlite_scan: read the tables of an attached database as NAME.TABLE",
 	}, texts)
 	require.Len(t, bound.Missing, 2, "one for each asset whose other problems are not reported")
 	require.Contains(t, bound.Missing[0].Message, "no file for DuckDB")

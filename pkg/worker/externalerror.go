@@ -82,7 +82,7 @@ func withoutPassword(name string) string {
 // whole text, even string literals, because a parse tree does not contain all names.
 func deniedFunction(text string, added []string) *denied {
 	if at := escapedText.FindStringIndex(text); at != nil {
-		return &denied{at[0], "a query with uses may not have names with escapes (U&)", "write the name itself"}
+		return &denied{at[0], "the query of an asset with `uses` may not contain names with escapes (U&)", "write the name itself"}
 	}
 	for _, name := range slices.Concat(deniedWords, added) {
 		at := regexp.MustCompile(`(?i)(^|[^a-z0-9_])` + regexp.QuoteMeta(name) + `($|[^a-z0-9_])`).FindStringIndex(text)
@@ -93,7 +93,7 @@ func deniedFunction(text string, added []string) *denied {
 		if slices.Contains(added, name) {
 			action = "read the tables of an attached database as NAME.TABLE"
 		}
-		return &denied{at[0], "a query with uses may not name " + name, action}
+		return &denied{at[0], "the query of an asset with `uses` may not name " + name, action}
 	}
 	return nil
 }

@@ -154,8 +154,8 @@ func TestExternalFilesAreReadWithSecrets(t *testing.T) {
 	}
 }
 
-// An asset without uses can read no external files. An asset with uses can read only files below its prefixes,
-// however the query names these files.
+// An asset without the setting uses can read no external files. An asset with this setting can read only files below
+// its prefixes, however the query names these files.
 func TestExternalFilesBeyondThePrefixesAreDenied(t *testing.T) {
 	s := newObjectStore(t)
 	for text, want := range map[string]string{

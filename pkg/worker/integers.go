@@ -45,8 +45,8 @@ func (d *database) describe(ctx context.Context, s statement) (columns []resultC
 }
 
 // exact casts the query's 128-bit integers, including those inside lists, structs and maps. It casts them to the
-// integer type that the contract of the asset declares, or to [exactInteger]. The choice depends on types only, so
-// that all partitions of an asset agree. The result cast contains the names of the columns that are cast.
+// integer type that the contract of the asset declares, or to [exactInteger]. The choice depends on types only, so that
+// all partitions of an asset agree. It also returns the names of the columns that it casts.
 func exact(q *resolvedQuery, columns []resultColumn, checks []quality.Check) (s statement, cast []string) {
 	declared := quality.DeclaredIntegers(checks)
 	var list, names strings.Builder
@@ -70,7 +70,8 @@ func exact(q *resolvedQuery, columns []resultColumn, checks []quality.Check) (s 
 	return q.within("SELECT "+list.String()+" FROM (", "\n) AS result("+names.String()+")"), cast
 }
 
-// sourceColumn matches the column in DuckDB's error about a failed cast. exact has named the columns c0, c1 and so on.
+// sourceColumn matches the column in DuckDB's error about a failed cast. The function exact has named the columns c0,
+// c1 and so on.
 var sourceColumn = regexp.MustCompile(`from source column c(\d+)\b`)
 
 // failedCast returns the column whose cast has failed. If DuckDB's error does not name it, failedCast returns all

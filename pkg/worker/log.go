@@ -128,7 +128,7 @@ func (l *boundedLog) bytes() []byte {
 	return append(text, end...)
 }
 
-// tail keeps the end of the text that is written to it: at most limit bytes.
+// tail keeps the end of the text that is written to it. The field limit is the maximum number of bytes.
 type tail struct {
 	limit int
 	ring  []byte

@@ -34,10 +34,10 @@ type logParts struct {
 	at     int64          // the offset of the next text in the log
 	begin  int64          // the offset of the part in the log
 	number int            // the number of the incomplete part
-	// The parts that contain the first logEnd bytes of the log are never deleted before the whole log is stored. first
-	// is the number of the first complete part after them. oldest is the number of the oldest part that still exists,
-	// of those with the number first or a greater one. sizes are the sizes of the complete parts with the number oldest
-	// or a greater one. kept is the sum of these sizes.
+	// The parts that contain the first logEnd bytes of the log are kept until the whole log is stored. The later parts may
+	// be deleted earlier: see drop. Among the later parts, the first one has the number first, and the oldest one that
+	// still exists has the number oldest. sizes are the sizes of the complete parts from oldest on, and kept is the sum of
+	// these sizes.
 	first  int
 	oldest int
 	sizes  []int

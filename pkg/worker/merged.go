@@ -64,7 +64,7 @@ func (a *attempt) useMerged(ctx context.Context, d *database, t *work, inputs []
 }
 
 // candidates returns one candidate for each part of the input. The candidate is zero if no merged file may contain the
-// part. The parameter fixed reports whether the output with a marker is old enough to be merged.
+// part. The function fixed reports whether the output that a marker describes is old enough to be merged.
 func (in *input) candidates(fixed func(*contract.CommitMarker) bool) []merged.Candidate {
 	found := make([]merged.Candidate, len(in.parts))
 	for i := range in.parts {

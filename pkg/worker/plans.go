@@ -109,7 +109,7 @@ func tooLarge(err error) bool {
 	return large
 }
 
-// get reads an object of at most limit bytes, and retries transient errors.
+// get reads an object, and retries transient errors. The parameter limit is the maximum size of the object, in bytes.
 func (w *Worker) get(ctx context.Context, key string, limit int64) ([]byte, error) {
 	wait := firstBackoff
 	for try := 1; ; try++ {

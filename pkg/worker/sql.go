@@ -87,7 +87,7 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) ([]ou
 }
 
 // executeOnce executes the task's query. choose replaces some parts of the inputs with merged files. If choose is nil,
-// the query reads all parts one by one. The result used means that the query has read merged files.
+// the query reads all parts one by one. The result used reports whether the query has read merged files.
 func (a *attempt) executeOnce(
 	ctx context.Context, t *work, inputs []input, choose func(context.Context, *database, *work, []input) []input,
 ) (made []outputFile, used bool, err error) {

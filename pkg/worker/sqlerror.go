@@ -130,8 +130,8 @@ type resolvedQuery struct {
 	// written is the query as the user wrote it. edits are the insertions into that query, in order of their offsets.
 	written string
 	edits   []edit
-	// paths are the files that the query names in literals. reads means that the query may read files that are not its
-	// inputs.
+	// paths are the files that the query names in literals. The field reads is true if the query may read files that are
+	// not its inputs.
 	paths []string
 	reads bool
 	// literals are the paths and URLs that are complete literals of the query, and not only the beginning of an

@@ -18,10 +18,10 @@ const (
 )
 
 // streams writes the standard output and the standard error of a command to one log, line by line. A program may write
-// a line in several parts. Without streams, parts of the other stream could end up in the middle of the line.
+// a line in several parts. Without this type, parts of the other stream could end up in the middle of the line.
 //
-// While one stream has an unfinished line in the log, the other stream is held: its text waits for the end of the line,
-// but not long. Then a line break ends the unfinished line.
+// While one stream has an unfinished line in the log, the text of the other stream waits for the end of this line. If
+// it has waited for holdFor, a line break ends the unfinished line.
 type streams struct {
 	to   io.Writer
 	held chan struct{} // has an element if text may be waiting

@@ -25,7 +25,8 @@ func exactly(t *sqltext.Type) string {
 		utc    = ` *(Z|UTC|[+-][0:]+)?` // Servo's times are UTC, so this offset is no loss
 		anyOne = ` *(Z|[+-][0-9:]+|[A-Z][A-Z0-9_/+-]*)?`
 	)
-	// fraction is the end of clock: at most the given number of digits after the decimal point, and then only zeros.
+	// fraction returns the end of the pattern clock: at most the given number of digits after the decimal point, and then only
+	// zeros.
 	fraction := func(digits int) string { return `(\.[0-9]{0,` + strconv.Itoa(digits) + `}0*)?)?` }
 	timestamp := func(digits int, zone string) string {
 		return `(?i) *(-?infinity|epoch|` + day + `([ T]` + clock + fraction(digits) + zone + `)?) *`
@@ -107,7 +108,7 @@ func textKind(t *sqltext.Type) string {
 var errInexact = errors.New("the type cannot hold the value exactly")
 
 // hold returns a JSON value in which all numbers are strings. DuckDB would convert JSON numbers to DOUBLE before it
-// converts them to n. hold returns errInexact if a conversion to n would change a part of the value.
+// converts them to the type n. hold returns errInexact if a conversion to this type would change a part of the value.
 func (n *nestedType) hold(value string) (string, error) {
 	var b bytes.Buffer
 	if err := n.copy(jsontext.NewDecoder(strings.NewReader(value)), jsontext.NewEncoder(&b)); err != nil {

@@ -69,7 +69,8 @@ func Notifications(s *state.State, n int) (rows []*state.Notification) {
 	return rows
 }
 
-// Unattended reports whether work for automators or notifiers is so old that a sweep should call one.
+// Unattended reports whether work for automators or notifiers is so old that a sweep should call an automator or a
+// notifier.
 func Unattended(s *state.State, now event.Time) bool {
 	at, ok := automationDue(s)
 	return ok && at <= now

@@ -45,7 +45,7 @@ type CreateDispatch struct {
 }
 
 // DeleteDispatch deletes the queue task of an attempt that was closed before it started, if the queue has not delivered
-// it yet.
+// the task yet.
 type DeleteDispatch struct{ Row *state.Dispatch }
 
 // CreateTimer creates the queue task that fires a timer. The task fires when the timer is due or, if a queue cannot
@@ -100,7 +100,8 @@ func (DeleteTimer) action()    {}
 func (Redispatch) action()     {}
 func (Retime) action()         {}
 
-// React returns the actions for the rows of one publish. The process that has published executes them immediately.
+// React returns the actions for the rows of one publish. The process that has published executes these actions
+// immediately.
 func React(outbox []*state.Dispatch, timers []*state.Timer, now event.Time) []Action {
 	var actions []Action
 	for _, row := range outbox {

@@ -4,7 +4,7 @@
 //
 // DuckDB can skip files by the value of a column only if the column comes from the path, as in a folder
 // "date=2025-01-15". The folders of outputs do not have such names. So the SQL reads the files through symbolic links,
-// and the links are in folders like this one. If a file itself has a column with the name of a dimension, the file's
+// which are in folders that have such names. If a file itself has a column with the name of a dimension, the file's
 // column takes precedence over the partition key: the folders through which the file is read do not name this
 // dimension.
 package partcolumn
@@ -280,8 +280,8 @@ func (r *reader) query(g *group) (string, error) {
 	return Keyed(ReadParquet(files), g.parts[0].Key, g.keyed)
 }
 
-// linked returns a query that reads the rows of a group through links. If all files are known to have the same
-// schema, DuckDB opens only the files that match a filter on the linked columns.
+// linked returns a query that reads the rows of a group through links. If all files are known to have the same schema,
+// DuckDB opens only the files that match a filter on the columns that come from the keys.
 func (r *reader) linked(g *group) string {
 	schema := g.parts[0].Schema
 	var files, types []string

@@ -145,7 +145,7 @@ func (y *tally) plus(o *tally) {
 	}
 }
 
-// save writes the tally to a file, from which the process that started this lane reads it. Without lanes, it does
+// save writes the tally to a file, from which the process that started this lane reads it. Without lanes, save does
 // nothing.
 func (y *tally) save() error {
 	if *shared == "" {

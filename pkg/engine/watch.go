@@ -41,19 +41,19 @@ type Changes struct {
 	Rows  []state.Record
 }
 
-// Watch sends the changes after a position, until ctx ends or send fails. If the position is zero, Watch begins at
-// the newest revision, and first sends the position of that revision. While nothing changes, it sends an Alive
-// message whenever the duration quiet has passed. Changes that are published while send is busy become one message. If
-// the changes since the position are unknown or too many, it sends a Resync.
+// Watch sends the changes after a position, until ctx ends or send fails. If the position is zero, Watch begins at the
+// newest revision, and first sends the position of that revision. While nothing changes, it sends an Alive message at
+// the interval aliveEvery. Changes that are published during a call of send become one message. If the changes since
+// the position are unknown or too many, it sends a Resync.
 //
 // Only rows for which keep returns true are sent.
-func (e *Engine) Watch(ctx context.Context, after Position, quiet time.Duration, keep func(state.Record) bool, send func(*Changes) error) error {
+func (e *Engine) Watch(ctx context.Context, after Position, aliveEvery time.Duration, keep func(state.Record) bool, send func(*Changes) error) error {
 	w := watcher{e: e, keep: keep, send: send}
 	if err := w.start(ctx, after); err != nil {
 		return err
 	}
 	for {
-		waiting, cancel := context.WithTimeout(ctx, quiet)
+		waiting, cancel := context.WithTimeout(ctx, aliveEvery)
 		snap, err := e.Await(waiting, w.last())
 		cancel()
 		switch {

@@ -61,7 +61,7 @@ var errSeen = errors.New("seen")
 
 func runsAndTasks(row state.Record) bool { return keyOf(row) != "" }
 
-// Messages must contain all changes, also if the stream breaks and is resumed.
+// Messages must contain all changes, even if the stream breaks and is resumed.
 func TestWatchWithCutsEqualsTheState(t *testing.T) {
 	w := newFixture(t, false)
 	w.run(request(asset("first"))) // a revision must exist before Watch begins

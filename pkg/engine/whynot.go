@@ -22,9 +22,9 @@ type Automation struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Automations returns the schedules and the requests that run an asset. The function selects reports whether a
-// selection includes the asset.
-func Automations(ctx context.Context, snap *snapshot.Snapshot, selects func(*event.RunSpec) bool) ([]Automation, error) {
+// Automations returns the schedules and the requests that run an asset. The function match reports whether a selection
+// includes the asset.
+func Automations(ctx context.Context, snap *snapshot.Snapshot, match func(*event.RunSpec) bool) ([]Automation, error) {
 	schedules, err := Schedules(snap.State)
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func Automations(ctx context.Context, snap *snapshot.Snapshot, selects func(*eve
 	var all []Automation
 	for i := range schedules {
 		s := &schedules[i]
-		if !selects(&s.Definition.Run) {
+		if !match(&s.Definition.Run) {
 			continue
 		}
 		ticks, err := Ticks(ctx, snap, s.Name, 1)
@@ -54,7 +54,7 @@ func Automations(ctx context.Context, snap *snapshot.Snapshot, selects func(*eve
 	}
 	for i := range requests {
 		r := &requests[i]
-		if _, _, ofChunk := state.ParseChunkRequest(r.ID); ofChunk || !selects(&r.Run) {
+		if _, _, ofChunk := state.ParseChunkRequest(r.ID); ofChunk || !match(&r.Run) {
 			continue
 		}
 		all = append(all, Automation{Request: r.ID, Status: requestState(r)})

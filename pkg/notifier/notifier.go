@@ -1,4 +1,4 @@
-// Package notifier sends the notifications that the fold has decided. This package is not a stable API.
+// Package notifier sends the notifications that the fold has created. This package is not a stable API.
 //
 // A notifier runs beside the dispatcher and keeps no state that must survive a restart. It finds its work in the
 // projections, sends each notification at least once, and reports each try in the ledger. Receivers drop messages
@@ -82,8 +82,8 @@ const (
 	// which it sends at once.
 	batch    = 200
 	parallel = 16
-	// turn is how long a pass sends to one channel. The pass ends when all channels have had their turns, and messages
-	// that were decided meanwhile wait for the next pass.
+	// turn is how long a pass sends to one channel. The pass ends when all channels have had their turns. New messages
+	// wait for the next pass.
 	turn = 10 * time.Second
 	// After a failed pass, the notifier waits for minWait. The wait doubles with each further failed pass, up to
 	// maxWait.

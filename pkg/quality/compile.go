@@ -29,7 +29,7 @@ type Target struct {
 type Compiled struct {
 	// Failing is a SELECT that returns the failing rows. It is empty for [Anomaly].
 	Failing string
-	// Count is a SELECT of the number of failing rows. Empty: it is the number of rows of Failing.
+	// Count is a SELECT of the number of failing rows. Empty: the caller counts the rows of Failing.
 	Count string
 	// Value is a SELECT of the measured value, in one row and one column. Empty: the check measures only
 	// the number of failing rows.

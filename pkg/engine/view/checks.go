@@ -111,7 +111,7 @@ type AssetCheck struct {
 	Row *state.AssetCheck
 }
 
-// AssetChecks returns the checks of an asset, in the order of its file.
+// AssetChecks returns the checks of an asset, in the order in which its file declares them.
 func AssetChecks(s *state.State, asset *plan.Asset) []AssetCheck {
 	found := make([]AssetCheck, len(asset.Work.Checks))
 	for i := range asset.Work.Checks {

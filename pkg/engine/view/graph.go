@@ -53,7 +53,8 @@ type GraphOptions struct {
 	Level  int      // [GraphAssets], [GraphGroups], or 0: assets if they fit
 	Expand []string // ids of groups to open, in this order
 	Focus  string   // the key of an asset; the graph shows only its neighbourhood, as assets
-	// Upstream and Downstream say in which directions the graph extends from Focus, and Depth how many steps.
+	// Upstream and Downstream say in which directions the graph extends from Focus. Depth is the maximum number of steps
+	// in each direction.
 	Upstream, Downstream bool
 	Depth                int
 }
@@ -95,7 +96,7 @@ func GraphOf(assets []GraphAsset, o GraphOptions) Graph {
 }
 
 // show sets g.Nodes to the visible nodes of a tree: every asset if all is true, and otherwise the groups. It replaces
-// the groups in expand by the nodes in them.
+// each group whose id the parameter expand lists with the nodes in the group.
 func (g *Graph) show(root *graphGroup, expand []string, all bool) {
 	g.Nodes = nil
 	var walk func(*graphGroup)

@@ -19,9 +19,9 @@ type graphGroup struct {
 	assets    []string      // sorted
 }
 
-// groupAssets returns the tree of groups. The top groups are namespaces. A group with more members than the limit
-// most is split. The keys must be sorted.
-func groupAssets(keys []string, most int) *graphGroup {
+// groupAssets returns the tree of groups. The top groups are namespaces. A group with more than
+// maxMembers members is split. The keys must be sorted.
+func groupAssets(keys []string, maxMembers int) *graphGroup {
 	root := &graphGroup{assets: keys}
 	byNamespace := runsOf(keys, func(key string) string {
 		namespace, _, _ := strings.Cut(key, "/")
@@ -29,17 +29,16 @@ func groupAssets(keys []string, most int) *graphGroup {
 	})
 	for _, n := range byNamespace {
 		g := &graphGroup{id: n.name + "/*", label: n.name, parent: root, assets: n.keys}
-		g.split(len(n.name)+1, most)
+		g.split(len(n.name)+1, maxMembers)
 		root.children = append(root.children, g)
 	}
-	root.bound(most)
+	root.bound(maxMembers)
 	return root
 }
 
-// split divides a group into children. The keys in the group have a common prefix. The parameter from is its length in
-// bytes.
-func (g *graphGroup) split(from, most int) {
-	if len(g.assets) <= most {
+// split divides a group into children. The keys in the group have a common prefix of prefixLen bytes.
+func (g *graphGroup) split(prefixLen, maxMembers int) {
+	if len(g.assets) <= maxMembers {
 		for _, key := range g.assets {
 			_, name, _ := strings.Cut(key, "/")
 			g.children = append(g.children, &graphGroup{id: key, label: name, parent: g, assets: []string{key}})
@@ -47,13 +46,13 @@ func (g *graphGroup) split(from, most int) {
 		return
 	}
 	parts := runsOf(g.assets, func(key string) string {
-		if at := strings.IndexByte(key[from:], '_'); at >= 0 {
-			return key[:from+at+1]
+		if at := strings.IndexByte(key[prefixLen:], '_'); at >= 0 {
+			return key[:prefixLen+at+1]
 		}
 		return key
 	})
-	if len(parts) > most || len(parts) == 1 {
-		g.splitByRange(most)
+	if len(parts) > maxMembers || len(parts) == 1 {
+		g.splitByRange(maxMembers)
 		return
 	}
 	for _, p := range parts {
@@ -61,36 +60,36 @@ func (g *graphGroup) split(from, most int) {
 		child := &graphGroup{id: p.name, label: name, parent: g, assets: p.keys}
 		if len(p.keys) > 1 || p.keys[0] != p.name {
 			child.id, child.label = p.name+"*", name+"*"
-			child.split(len(p.name), most)
+			child.split(len(p.name), maxMembers)
 		}
 		g.children = append(g.children, child)
 	}
 }
 
 // splitByRange splits a group into alphabetical ranges of equal size.
-func (g *graphGroup) splitByRange(most int) {
-	size := most
-	for (len(g.assets)+size-1)/size > most {
-		size *= most
+func (g *graphGroup) splitByRange(maxMembers int) {
+	size := maxMembers
+	for (len(g.assets)+size-1)/size > maxMembers {
+		size *= maxMembers
 	}
 	for part := range slices.Chunk(g.assets, size) {
 		_, first, _ := strings.Cut(part[0], "/")
 		_, last, _ := strings.Cut(part[len(part)-1], "/")
 		child := &graphGroup{id: part[0] + ".." + last, label: first + " … " + last, parent: g, assets: part}
-		if len(part) > most {
-			child.splitByRange(most)
+		if len(part) > maxMembers {
+			child.splitByRange(maxMembers)
 		} else {
-			child.split(0, most)
+			child.split(0, maxMembers)
 		}
 		g.children = append(g.children, child)
 	}
 }
 
-// bound groups the children of the root by alphabetical ranges, until their number does not exceed the limit most.
-func (g *graphGroup) bound(most int) {
-	for len(g.children) > most {
+// bound groups the children of the root by alphabetical ranges, until there are at most maxMembers groups.
+func (g *graphGroup) bound(maxMembers int) {
+	for len(g.children) > maxMembers {
 		var grouped []*graphGroup
-		for part := range slices.Chunk(g.children, most) {
+		for part := range slices.Chunk(g.children, maxMembers) {
 			first, last := part[0], part[len(part)-1]
 			span := &graphGroup{id: first.id + ".." + last.id, label: first.label + " … " + last.label, parent: g, children: slices.Clone(part)}
 			for _, child := range part {

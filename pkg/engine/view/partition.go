@@ -86,8 +86,8 @@ type Holding struct {
 	Code              string     `json:"code,omitempty"`
 }
 
-// UpstreamPartition is a partition of an upstream asset. More counts the other partitions of the asset that are listed
-// for the same reason.
+// UpstreamPartition is a partition of an upstream asset. More counts the other partitions of the asset to which the
+// same reason applies.
 type UpstreamPartition struct {
 	Partition string           `json:"partition"`
 	Status    staleness.Status `json:"status"`

@@ -14,7 +14,7 @@ import (
 const (
 	PartitionMissing      = "missing"      // expected, and never materialized
 	PartitionFailed       = "failed"       // its newest task failed, and no later run has materialized it
-	PartitionMaterialized = "materialized" // it has an output; the row does not say whether this is fresh or stale
+	PartitionMaterialized = "materialized" // it has an output; the row does not say whether the partition is fresh or stale
 )
 
 // Partition is a partition that an asset declares and that is expected or materialized.

@@ -48,7 +48,7 @@ const (
 	remedyUnclear               // the error does not say whether a retry suffices
 )
 
-// remedies are the remedies of codes that differ from the remedy of their category.
+// remedies contains the remedies of those error codes whose remedy differs from that of their category.
 var remedies = map[string]remedy{
 	"SQL_ERROR": remedyCode, "COMMAND_NOT_FOUND": remedyCode, codeCheckFailed: remedyData, "CHECK_ERROR": remedyCode,
 	// The cause may be outside of the project: a worker, or the provider of secrets.

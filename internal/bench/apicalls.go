@@ -251,9 +251,9 @@ func fixedPath(path string) func(map[string]any) string {
 	return func(map[string]any) string { return path }
 }
 
-// fewObjects is the number of runs or assets that calls request repeatedly. The constant asked is a number of calls
-// after which each of these objects has very probably been requested.
-const fewObjects, asked = 20, 200
+// fewObjects is the number of runs or assets that calls request repeatedly. After enoughCalls calls, each of these
+// objects has very probably been requested.
+const fewObjects, enoughCalls = 20, 200
 
 // deepPage is the number of a page that is far from the first one. Reading this page must take no longer than reading
 // the first page.
@@ -273,7 +273,7 @@ func (m *apiCalls) kinds() []kind {
 	deep := func(rows, size int) int { return min(deepPage, max(0, rows/size-m.cfg.Samples-2)) }
 	return []kind{
 		{name: "GetRun", budget: 10, path: func(map[string]any) string { return run() }},
-		{name: "GetRun, asked before", budget: 10, path: few("/runs/", c.RunID), skip: asked},
+		{name: "GetRun, asked before", budget: 10, path: few("/runs/", c.RunID), skip: enoughCalls},
 		{name: "ListTasks of a run of one task", budget: 10, path: func(map[string]any) string { return run() + "/tasks" }},
 		{name: "GetRun of the large run", budget: 10, path: fixedPath("/runs/" + c.LargeRun())},
 		{name: "ListRuns, first page of 100", budget: 10, path: fixedPath("/runs?page_size=100")},
@@ -288,7 +288,7 @@ func (m *apiCalls) kinds() []kind {
 		{name: "ListPartitions, from page 500 on", budget: 20, path: paging(large + "/partitions?page_size=100"), skip: deep(c.Partitions/10, 100)},
 		{name: "ListAttention", budget: 10, path: fixedPath("/attention")},
 		{name: "GetAsset", budget: 10, path: func(map[string]any) string { return asset() }},
-		{name: "GetAsset, asked before", budget: 10, path: few("/assets/", func(i int) string { return c.Assets[1+i].Key.String() }), skip: asked},
+		{name: "GetAsset, asked before", budget: 10, path: few("/assets/", func(i int) string { return c.Assets[1+i].Key.String() }), skip: enoughCalls},
 		{name: "GetAsset of the large asset", budget: 10, path: fixedPath(large)},
 		{name: "GetPartitionSummary of the large asset", budget: 10, path: fixedPath(large + "/partitions:summary?buckets=512")},
 		{name: "ListAssets, first page of 100", budget: 0, path: fixedPath("/assets?page_size=100")},

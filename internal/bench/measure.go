@@ -20,8 +20,8 @@ type awaiter interface {
 	Await(ctx context.Context, after int64) (*snapshot.Snapshot, error)
 }
 
-// patientAwaiter reads no snapshot until all tasks have executed or pollEvery has passed, because reading takes CPU
-// time from the measured system.
+// patientAwaiter waits before it reads a snapshot, because reading takes CPU time from the measured system. It waits
+// until all tasks have executed, but at most for pollEvery.
 type patientAwaiter struct {
 	awaiter
 	executed <-chan struct{} // closed when all tasks have executed

@@ -133,8 +133,8 @@ func fan(n int) []plan.Asset {
 	return append(assets, asset(n+1, all...))
 }
 
-// layers returns n fans in sequence: the single task of each fan depends on all parallel tasks of
-// the previous fan.
+// layers returns n stages. A stage is a single task, followed by parallel tasks that depend on it. The single task
+// depends on all parallel tasks of the previous stage.
 func layers(n, wide int) []plan.Asset {
 	var assets []plan.Asset
 	var before []int

@@ -15,9 +15,9 @@
 //
 // # Lanes
 //
-// Urgent entries are folded immediately, together with everything else that is waiting. Acknowledgements and heartbeats
-// are lazy: they linger for at most two seconds. A barrier lists the ledger before the fold, so that the decisions of
-// timers consider every fact that was durable before the barrier.
+// Urgent entries are folded immediately, together with everything else that is waiting. Reports that a task was queued,
+// has started, or is alive are lazy: they linger for at most two seconds. A barrier lists the ledger before the fold,
+// so that the decisions of timers consider every fact that was durable before the barrier.
 package compactor
 
 import (

@@ -46,13 +46,14 @@ type gaps struct {
 	open     map[string]error
 	reported map[string]bool
 
-	// The channel left holds at most one token, which a step sends if it leaves gaps. unread is the number of gaps.
-	left   chan struct{}
+	// A step sends a token to the channel wake if it leaves gaps. The channel holds at most one token. unread is the
+	// number of gaps.
+	wake   chan struct{}
 	unread atomic.Int64
 }
 
 func newGaps() *gaps {
-	return &gaps{open: map[string]error{}, reported: map[string]bool{}, left: make(chan struct{}, 1)}
+	return &gaps{open: map[string]error{}, reported: map[string]bool{}, wake: make(chan struct{}, 1)}
 }
 
 // names returns the open gaps in ascending order.
@@ -104,7 +105,7 @@ func (g *gaps) announce() {
 	g.unread.Store(int64(len(g.open)))
 	if len(g.open) > 0 {
 		select {
-		case g.left <- struct{}{}:
+		case g.wake <- struct{}{}:
 		default:
 		}
 	}
@@ -136,7 +137,7 @@ func (c *Compactor) retryGaps(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.gaps.left:
+		case <-c.gaps.wake:
 		}
 		if c.gaps.unread.Load() == 0 {
 			wait = firstGapRetry

@@ -89,11 +89,11 @@ func TestGapsAddAndClose(t *testing.T) {
 	require.Empty(t, g.close(folded("a", "d")))
 	require.Empty(t, g.names())
 	g.announce()
-	require.Empty(t, g.left)
+	require.Empty(t, g.wake)
 	g.add(map[string]error{"e": nil})
 	g.announce()
 	g.announce()
-	require.Len(t, g.left, 1)
+	require.Len(t, g.wake, 1)
 	require.EqualValues(t, 1, g.unread.Load())
 }
 
@@ -183,15 +183,14 @@ func TestUnannouncedEntriesAreOld(t *testing.T) {
 	require.False(t, hasUnannounced(noon, entries(old, young), nil, entries(old)))
 }
 
-// loadedAt returns a loaded state. The parameter from is its history cutoff. The other given entries are recorded in
-// it.
-func loadedAt(from string, recorded ...string) *loaded {
+// loadedAt returns a loaded state with the given history cutoff, in which the given entries are recorded.
+func loadedAt(cutoff string, recorded ...string) *loaded {
 	l := &loaded{state: state.New(ids.Domain{Tenant: "acme", Workspace: "prod"}), tried: map[string]bool{}}
 	for _, name := range recorded {
 		fold.Apply(l.state, fold.Group{Entry: name, ID: "g", Reason: event.ReasonMalformed})
 	}
-	if from != "" {
-		l.manifest = &manifest.Manifest{BaseSnapshot: manifest.BaseSnapshot{EntriesFrom: from}}
+	if cutoff != "" {
+		l.manifest = &manifest.Manifest{BaseSnapshot: manifest.BaseSnapshot{EntriesFrom: cutoff}}
 	}
 	return l
 }

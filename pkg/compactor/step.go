@@ -85,15 +85,15 @@ type round struct {
 
 // reading sorts the entries that a round has read so far by how they are handled.
 type reading struct {
-	// known are the entries that were announced, or recorded, before the round's listing.
+	// known contains the entries that were announced, or recorded, before the round's listing.
 	known map[string]bool
 	// gaps maps each entry that cannot be folded yet to the error of reading it, or to nil if it waits for other gaps.
 	gaps map[string]error
-	// unread are the dead letters that cannot be read.
+	// unread contains the dead letters that cannot be read.
 	unread map[string]bool
-	// decisions are the groups in which known timers fired. They are folded after all facts.
+	// decisions contains the groups in which known timers fired. They are folded after all facts.
 	decisions []fold.Group
-	// later are the entries with timers that only the listing has found. The second round folds them.
+	// later contains the entries with timers that only the listing has found. The second round folds them.
 	later []Entry
 }
 

@@ -76,8 +76,8 @@ func (h *heartbeats) due(attemptID string, timeout time.Duration, now time.Time)
 	return true
 }
 
-// scheduleFlush reports whether the caller must flush after the duration wait, because no other caller will flush
-// before then.
+// scheduleFlush reports whether the caller must flush after the given wait, because no other caller will flush before
+// that.
 func (h *heartbeats) scheduleFlush(now time.Time, wait time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

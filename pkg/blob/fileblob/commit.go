@@ -71,8 +71,8 @@ func (s *Store) commit(c *change) {
 	}
 }
 
-// take removes and returns the next batch. It contains at most one change per key, because
-// files get their names only after the whole batch has been checked.
+// take removes and returns the next batch. It contains at most one change per key. A second change could not be
+// checked, because the file of the first change gets its name only after the whole batch has been checked.
 func (q *queue) take() (batch []*change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -21,14 +21,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// openWith opens a store on the real system calls, some of which the function change replaces.
-func openWith(t *testing.T, dir string, change func(*system)) *Store {
+// openWith opens a store with the real system calls. The function override may replace some of them.
+func openWith(t *testing.T, dir string, override func(*system)) *Store {
 	t.Helper()
 	var s *Store
 	sys := realSystem(nil)
 	var later []func()
 	sys.later = func(do func()) { later = append(later, do) }
-	change(&sys)
+	override(&sys)
 	s, err := open(dir, Options{Now: clock.System{}.Now}, testLimits, &sys)
 	require.NoError(t, err)
 	t.Cleanup(func() {

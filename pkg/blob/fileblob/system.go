@@ -20,7 +20,7 @@ type system struct {
 	// sync flushes the journal with fdatasync(2); fsync flushes other files and folders.
 	sync  func(f *os.File) error
 	fsync func(f *os.File) error
-	// openBeneath opens a file below a folder. It follows only links that stay below it.
+	// openBeneath opens a file below a folder. It follows only links to files below this folder.
 	openBeneath func(root *os.File, name string, flags int) (*os.File, error)
 	// rename moves a file to a name in another folder; remove deletes a file.
 	rename func(from *os.File, name string, to *os.File, base string) error

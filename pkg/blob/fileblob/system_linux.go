@@ -15,7 +15,7 @@ func bootID() string {
 	return strings.TrimSpace(string(id[:min(len(id), bootBytes)]))
 }
 
-// openBeneath opens a file below a folder. It follows only links that stay below it.
+// openBeneath opens a file below a folder. It follows only links to files below this folder.
 func openBeneath(root *os.File, name string, flags int) (*os.File, error) {
 	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS} //nolint:gosec // flags are not negative
 	return openIn(root, "open", name, func(fd int) (int, error) { return unix.Openat2(fd, name, how) })

@@ -215,11 +215,11 @@ func (c *Collector) unreferenced(ctx context.Context, m *Manifest, keys []string
 	return without(left, referenced), nil
 }
 
-// without returns the keys of the files whose ids are not in the map referenced.
-func without(keys []string, referenced map[string]bool) []string {
+// without returns keys, except those of the files whose ids are in excluded.
+func without(keys []string, excluded map[string]bool) []string {
 	var left []string
 	for _, key := range keys {
-		if !referenced[fileID(key)] {
+		if !excluded[fileID(key)] {
 			left = append(left, key)
 		}
 	}

@@ -29,7 +29,8 @@ const (
 	unknown      = "unknown"
 )
 
-// request is the input of a Load, or of a Publish. A Publish creates revision ref, whose parent is the field parent.
+// request is the input of a Load, or of a Publish. ref is the revision that the Publish creates, and parent is the
+// parent of this revision.
 type request struct {
 	publish     bool
 	parent, ref manifest.Ref
@@ -280,9 +281,9 @@ func (c *client) retain(fx *fixture) {
 // time out, and sleep for longer than revisions are kept. So there is one order of the operations that explains all
 // outcomes and in which each operation takes effect between its call and its return.
 //
-// This test fails if the method owner mistakes its own manifest for another writer's, if claim trusts ErrExists or
-// another error without reading the object, if commit does not read the boundary, or if Load returns the revision
-// that the hint names without searching for later ones.
+// This test detects four mistakes. Store.owner could take its own manifest for another writer's. Store.claim could
+// trust ErrExists or another error without reading the object. Store.commit could omit to read the boundary. Store.Load
+// could return the revision that the hint names without searching for later ones.
 func TestPublishAndLoadAreLinearizable(t *testing.T) {
 	outcomes := map[string]int{}
 	for seed := range uint64(100) {

@@ -66,9 +66,9 @@
 // A revision's age is the time since its successor was published. [Collector.Retain] finds revisions that have expired,
 // pins the revisions that its [Policy] keeps longer, raises the boundary over them, and only then deletes them. The
 // newest revision has no age and is never collected. A process may die between any two of these steps, and any number
-// of collectors may run at once. This is safe: which pins are created depends on the revisions alone, everything at or
-// below the boundary is garbage, and a collector replaces the boundary only if it still has the version that was read
-// before the revisions.
+// of collectors may run at once. This is safe for three reasons. The revisions alone decide which pins are created.
+// Everything at or below the boundary is garbage. A collector replaces the boundary only if it still has the version
+// that the collector read before it read the revisions.
 //
 // # State files
 //

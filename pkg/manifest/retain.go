@@ -16,10 +16,10 @@ import (
 // Policy defines how long a revision is kept after its successor was published. Zero
 // fields have defaults. The newest revision is always kept.
 type Policy struct {
-	// All is how long every revision is kept; default 1 hour. A reader or writer that
-	// stalls for longer must start over. This time must exceed the sum of trustWindow and the difference between clocks.
-	// Otherwise, while a reader still trusts revision r, revision r+1 may be collected, and a delayed writer may create
-	// another revision r+1. The reader would follow this false revision until it reads the boundary.
+	// All is how long every revision is kept; default 1 hour. A reader or writer that stalls for longer must start
+	// over. All must exceed the sum of trustWindow and the difference between clocks. Otherwise, while a reader still
+	// trusts revision r, revision r+1 may be collected, and a delayed writer may create another revision r+1. The
+	// reader would follow this false revision until it reads the boundary.
 	All time.Duration
 	// Newest is how many of the newest revisions are kept at any age; default 1.
 	Newest int64
@@ -258,8 +258,8 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 // of the committed revision.
 //
 // A collector that stalls just before it creates the copy may create it after the boundary has passed the revision. In
-// this case, another collector has already pinned the revision, or that pin has expired, and the next Retain deletes
-// the late copy.
+// this case, another collector has already pinned the revision. If the pin of the other collector has expired in the
+// meantime, the next Retain deletes the late copy.
 func (s *Store) pin(ctx context.Context, revision, version int64) error {
 	data, _, err := blob.Get(ctx, s.blobs, Key(s.domain, revision), maxBytes)
 	if errors.Is(err, blob.ErrNotFound) {
@@ -363,8 +363,8 @@ func (c *Collector) remove(ctx context.Context, through int64) (more bool, err e
 	return more, nil
 }
 
-// window caches the revisions above the boundary during one call. Their numbers are
-// dense, and published_at grows with them.
+// window caches the revisions above the boundary during one call. Their numbers have no gaps, and a revision with a
+// greater number was published later.
 type window struct {
 	ctx   context.Context //nolint:containedctx // used only during one call
 	store *Store
@@ -402,18 +402,18 @@ func (w *window) expired(then event.Time) (int64, error) {
 	return young - 2, err
 }
 
-// exceptNewest returns the parameter through, or a lower revision if the policy would keep through as one of the
-// newest revisions. The parameter newest is the number of newest revisions to keep.
-func (w *window) exceptNewest(through, newest int64) (int64, error) {
-	if newest <= 1 || through < w.first {
+// exceptNewest returns the parameter through or, if through is one of the newest n revisions, the last revision before
+// these.
+func (w *window) exceptNewest(through, n int64) (int64, error) {
+	if n <= 1 || through < w.first {
 		return through, nil
 	}
 	const end = event.Time(math.MaxInt64)
-	absent, err := w.after(through+1, through+newest+1, end)
-	if absent > through+newest {
+	absent, err := w.after(through+1, through+n+1, end)
+	if absent > through+n {
 		return through, err
 	}
-	return max(w.first-1, absent-1-newest), err
+	return max(w.first-1, absent-1-n), err
 }
 
 // after returns the least revision in [from, end) that was published after t or is absent. If there is none, it returns

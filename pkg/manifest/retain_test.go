@@ -344,7 +344,7 @@ func TestCollectorOfOldTimelineKeepsNewFiles(t *testing.T) {
 				first, err := rebuild.s.NewTimeline(t.Context(), "rebuild")
 				require.NoError(t, err)
 				first.BaseSnapshot = manifest.BaseSnapshot{ID: id(early.Key), Files: []manifest.File{early}}
-				if err := rebuild.s.Publish(t.Context(), first); err != nil { // the id of the file in the variable early is below the floor
+				if err := rebuild.s.Publish(t.Context(), first); err != nil { // the id of the early file is below the floor
 					require.ErrorContains(t, err, "new names")
 					refused++
 					late, err := fx.write(t.Context(), manifest.TierBase, rebuild.ids.New())
@@ -363,7 +363,7 @@ func TestCollectorOfOldTimelineKeepsNewFiles(t *testing.T) {
 	require.Positive(t, refused)
 }
 
-// This test fails if the method remove lists manifests from the boundary on instead of from the first manifest on.
+// This test fails if Collector.remove lists manifests from the boundary on instead of from the first manifest on.
 func TestRetainDeletesRevisionsRecreatedBelowBoundary(t *testing.T) {
 	fx, c := newTickFixture()
 	a, sleeper := fx.author(c), fx.author(c)

@@ -270,8 +270,8 @@ func (f yamlFile) delimiter(n *yaml.Node, t *plan.TextOutput) {
 // queryFields are the fields that only assets with a query have.
 var queryFields = table[declared]{usesField}
 
-// refusedInQuery maps each field that only commands may have to a function. If the header of a query has the field, the
-// function reports why it is not allowed.
+// refusedInQuery contains the fields that only commands may have. If the header of a query has such a field, the
+// function of the field reports why it is not allowed.
 func (f yamlFile) refusedInQuery() fields {
 	refuse := func(message, suggestion string) func(*yaml.Node) {
 		return func(n *yaml.Node) { f.fail(n, suggestion, "%s", message) }
@@ -316,7 +316,7 @@ var assetFields = table[declared]{
 			{Type: "string", Pattern: "^[a-z0-9_]+/[a-z0-9_]+$", PatternHelp: "Write namespace/name, of a-z, 0-9 and _."},
 			new(depFields.shape(shape{Description: "A dependency and how it is read."}, "asset")),
 		}},
-		Description: "Assets that this one waits for and reads. A query needs them only for assets that it does not select from, or to set `map`.",
+		Description: "Assets that this one waits for and reads. A query must list only assets that it does not select from, or for which it sets `map`.",
 		Examples:    []any{[]any{"raw/weather"}},
 	}, yamlFile.deps),
 	other("partitions", partitionsShape(), yamlFile.partitions),
@@ -450,8 +450,8 @@ func (f yamlFile) nearFile(name string) string {
 // interpreters are programs whose arguments name a script.
 var interpreters = regexp.MustCompile(`^(python[0-9.]*|(ba|da|z)?sh|node|Rscript|perl|ruby|julia)$`)
 
-// scriptOf returns the index of the item of a command that is certainly the path of a program or a script in the
-// project's folder, or -1.
+// scriptOf finds the item of a command that is certainly the path of a program or a script in the project's folder. It
+// returns the index of the item, or -1.
 func scriptOf(command []string) int {
 	inProject := func(name string) bool { return fs.ValidPath(path.Clean(name)) && !strings.ContainsAny(name, "*?[") }
 	if len(command) == 0 {

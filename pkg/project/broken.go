@@ -11,9 +11,9 @@ import (
 // A problem in a file affects only the assets of that file and their readers. All other assets
 // can run.
 
-// ofProject reports whether a problem affects every asset. Such problems are those in servo.yaml and in schedules,
-// and those of the folder of assets itself. A broken schedule affects every asset, because a release without the
-// schedule would remove it from the domain.
+// ofProject reports whether a problem affects every asset: a problem in servo.yaml or in a schedule, or a problem with
+// the folder of assets itself. A broken schedule affects every asset, because a release without the schedule would
+// remove it from the domain.
 func (ps Problems) ofProject() bool {
 	return slices.ContainsFunc(ps, func(p Problem) bool {
 		return p.File == ConfigFile || p.File == AssetsDir || p.File == SchedulesDir || strings.HasPrefix(p.File, SchedulesDir+"/")

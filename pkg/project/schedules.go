@@ -33,14 +33,14 @@ type schedule struct {
 	fields map[string]*yaml.Node
 	// upstream is the value of the field run.upstream, or "".
 	upstream string
-	// selections are the items of the field assets. dimensions are the dimensions that the field partitions names.
+	// selections are the items of the field `assets`. dimensions are the dimensions in the field `partitions`.
 	// [loader.linkSchedules] checks both.
 	selections []*yaml.Node
 	dimensions []namedDimension
 	start, end string
 }
 
-// runOfSchedule is how messages about problems name the field run.
+// runOfSchedule is the name of the field `run` in messages about problems.
 const runOfSchedule = "run"
 
 // These are the values of the field upstream.

@@ -88,8 +88,8 @@ func headerFrom(text []byte, start int) (header []byte, body int) {
 	return append(blank(text[:start]), text[start:end]...), end + len("*/")
 }
 
-// misspeltHeader is [splitHeader] for a file whose header is misspelt, which it reports. The fields are read all the same,
-// so that commands and readers of the asset know it.
+// misspeltHeader is [splitHeader] for a file whose header is misspelt. It reports the mistake, but returns the fields
+// all the same, so that the asset still exists for commands and for its readers.
 func (l *loader) misspeltHeader(name string, text []byte) (header []byte, body int) {
 	at, fields, ok := findMisspelt(text)
 	if !ok {

@@ -26,8 +26,8 @@ func loadFiles(t *testing.T, files map[string]string) error {
 	return err
 }
 
-// TestColumnsWithOtherValuesThanThePartition: an input may have a column called date whose values differ from the
-// date of the partition. Then a query of a batch that groups by this column is rejected.
+// TestColumnsWithOtherValuesThanThePartition: an input may have a column called date whose values differ from the date
+// of the partition. In this case, if a query groups by this column, it is rejected for batches.
 func TestColumnsWithOtherValuesThanThePartition(t *testing.T) {
 	const own = "raw/a may have a column date of its own"
 	for upstream, want := range map[string]string{

@@ -79,11 +79,10 @@ func (f *frame) column(names []string) string {
 	return "?." + column
 }
 
-// star adds the columns of a * to the result r. The parameter names describes the names of the columns that the SELECT
-// list has so far.
-func (f *frame) star(item map[string]any, r *rows, taken map[string]bool, names *columns) {
+// star adds the columns of a * to the result r. listed describes the columns that the SELECT list has so far.
+func (f *frame) star(item map[string]any, r *rows, taken map[string]bool, listed *columns) {
 	if computed, _ := item["columns"].(bool); computed || item["expr"] != nil {
-		names.unlisted = append(names.unlisted, nil)
+		listed.unlisted = append(listed.unlisted, nil)
 		return
 	}
 	excluded := map[string]bool{}
@@ -106,7 +105,7 @@ func (f *frame) star(item map[string]any, r *rows, taken map[string]bool, names 
 		for id := range ids {
 			alias, column, ok := strings.Cut(id, ".")
 			if ok && (alias == "" || f.has(alias)) && (only == "" || only == alias) && !drop[column] && !taken[column] {
-				to[column] = to[column] || !names.mayHave(column) && (only != "" || f.first(alias, column))
+				to[column] = to[column] || !listed.mayHave(column) && (only != "" || f.first(alias, column))
 			}
 		}
 	}
@@ -117,9 +116,9 @@ func (f *frame) star(item map[string]any, r *rows, taken map[string]bool, names 
 	}
 	switch {
 	case len(array(item["rename_list"])) > 0 || only != "" && !f.has(only): // without a table, the * returns the fields of a struct
-		names.unlisted = append(names.unlisted, nil)
+		listed.unlisted = append(listed.unlisted, nil)
 	case slices.ContainsFunc(f.tables, func(t namedRows) bool { return (only == "" || only == t.alias) && t.rows.list == nil }):
-		names.unlisted = append(names.unlisted, excluded)
+		listed.unlisted = append(listed.unlisted, excluded)
 	}
 }
 

@@ -106,8 +106,8 @@ func castTo(name string, v any) map[string]any {
 }
 
 // boundID returns the id of an expression that a condition compares with the span of the batch. If the query must
-// convert instants into a time zone, their type matters. Then the id contains a cast to TIMESTAMPTZ, the type that
-// partition columns of assets have.
+// convert instants into a time zone, their type matters. In this case, the id contains a cast to TIMESTAMPTZ, the type
+// that partition columns of assets have.
 func (s *separation) boundID(f *frame, v any) string {
 	id := s.id(f, v)
 	if !s.local || f.times[id] || typeName(object(v)) == withZone {
@@ -122,8 +122,8 @@ const (
 	linkTime = "time "
 )
 
-// links maps the ids that determine the partition of a row of a leaf (one of the joined tables) to their kinds of
-// link. These ids are the leaf's keys and times, and expressions in conditions that compute the period of a row.
+// links returns the ids that determine the partition of a row in a leaf (one of the joined tables), each with its kind
+// of link. These ids are the leaf's keys and times, and expressions in conditions that compute the period of a row.
 func (s *separation) links(leaf, f *frame, conditions []any) map[string]string {
 	ids := map[string]string{}
 	for id := range leaf.times {

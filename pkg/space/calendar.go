@@ -134,8 +134,8 @@ func firstInstant(wall time.Time, zone *time.Location) time.Time {
 }
 
 // boundary returns the time up to which the zone keeps the offset that it has at t. It returns the zero time if the
-// zone keeps this offset forever. Near some transitions, [time.Time.ZoneBounds] returns t itself. Then boundary returns
-// the time one hour later, so that its result is always after t.
+// zone keeps this offset forever. Near some transitions, [time.Time.ZoneBounds] returns t itself. In this case,
+// boundary returns the time one hour later, so that its result is always after t.
 func boundary(t time.Time) time.Time {
 	_, end := t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {

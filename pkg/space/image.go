@@ -70,8 +70,8 @@ type Image struct {
 	Latest bool
 	// Undeclared is the number of values that the mapping yields but that the upstream asset does not declare.
 	Undeclared int
-	// OnlyUndeclared means that the mapping yields only values that the upstream asset does not declare, in at least one
-	// dimension of this asset. So the partition will never have anything to read.
+	// OnlyUndeclared means that, in at least one upstream dimension, the mapping yields only values that the upstream
+	// asset does not declare. So the partition will never have anything to read.
 	OnlyUndeclared bool
 }
 

@@ -395,7 +395,7 @@ func (m *Mapping) Operations() []DimensionMap {
 }
 
 // Of returns the operation on an upstream dimension. If every partition reads all upstream partitions, the mapping has
-// no operation on the dimension. Then Of returns [All] and false.
+// no operation on the dimension. In this case, Of returns [All] and false.
 func (m *Mapping) Of(upstream string) (DimensionMap, bool) {
 	for i := range m.parts {
 		if m.Upstream.Dimensions[i].Name == upstream {

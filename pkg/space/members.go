@@ -13,7 +13,7 @@ type Members struct {
 	sets  []map[string]bool // the values of each static dimension
 	keys  [][]string        // the keys of each dynamic dimension, sorted
 	// newest contains the last expected period of each time dimension. All periods up to these have been expected since
-	// the time in the field due, so a partition that was made at that time or later is not early (see [Members.Early]).
+	// the time due. So a partition that was made at this time or later is not early (see [Members.Early]).
 	newest []int64
 	due    time.Time
 }

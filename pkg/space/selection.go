@@ -489,19 +489,18 @@ func (c Calendar) dayOf(a *axis, word string) (span, error) {
 	return span{first, min(last, a.current(c.Now))}, nil
 }
 
-// Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Neighbours in the
-// parameter keys become a range if they are also neighbours in the parameter all. Both parameters must be sorted in
-// ascending order.
-func Ranges(all, keys []string) string {
+// Ranges formats keys of a dimension as a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Neighbours in keys
+// become a range if they are also neighbours in allKeys. Both lists must be sorted in ascending order.
+func Ranges(allKeys, keys []string) string {
 	var texts []string
 	at := 0
 	for i := 0; i < len(keys); {
-		for at < len(all) && all[at] != keys[i] {
+		for at < len(allKeys) && allKeys[at] != keys[i] {
 			at++
 		}
 		first := keys[i]
 		last := first
-		for i, at = i+1, at+1; i < len(keys) && at < len(all) && all[at] == keys[i]; i, at = i+1, at+1 {
+		for i, at = i+1, at+1; i < len(keys) && at < len(allKeys) && allKeys[at] == keys[i]; i, at = i+1, at+1 {
 			last = keys[i]
 		}
 		if last != first {

@@ -379,9 +379,9 @@ func (c Calendar) count(d *Dimension) (int, error) {
 }
 
 // Describe formats partition keys as a text with ranges of periods: "2025-01-01..2025-01-05", or with several
-// dimensions "date=2025-01-01..2025-01-05;region=eu". Neighbours in the parameter keys become a range if they are also
-// neighbours in the parameter all. Both parameters must be in the order of time.
-func (s *Space) Describe(all, keys []string) string {
+// dimensions "date=2025-01-01..2025-01-05;region=eu". Neighbours in keys become a range if they are also neighbours in
+// allKeys. Both lists must be in the order of time.
+func (s *Space) Describe(allKeys, keys []string) string {
 	if s == nil {
 		return some(keys)
 	}
@@ -409,7 +409,7 @@ func (s *Space) Describe(all, keys []string) string {
 		}
 		return names, values
 	}
-	_, between := group(all)
+	_, between := group(allKeys)
 	names, groups := group(keys)
 	if len(s.Dimensions) == 1 && time < 0 {
 		return some(groups[""])

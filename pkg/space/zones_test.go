@@ -86,10 +86,10 @@ type steadyDay struct {
 	offset int
 }
 
-// countOnce checks every day if the parameter every is true, and otherwise the days around each change of the offset.
-// If several zones have the same steady day, it checks the periods of this day in one zone only. In every zone, it
-// checks that each day begins where the previous one ends.
-func countOnce(t *testing.T, fine space.Dimension, every bool, seen map[steadyDay]bool) {
+// countOnce checks every day if everyDay is true, and otherwise the days around each change of the offset. If
+// several zones have the same steady day, it checks the periods of this day in one zone only. In every zone, it checks
+// that each day begins where the previous one ends.
+func countOnce(t *testing.T, fine space.Dimension, everyDay bool, seen map[steadyDay]bool) {
 	t.Helper()
 	day := space.Dimension{Name: "date", Kind: space.Daily, Start: fine.Start, End: fine.End, Timezone: fine.Timezone}
 	m, err := space.Infer(space.New(fine), space.New(day), space.Map{})
@@ -108,14 +108,14 @@ func countOnce(t *testing.T, fine space.Dimension, every bool, seen map[steadyDa
 		require.NoError(t, err)
 		text := values[0]
 		near := changes(t, zone, text)
-		if !every && !near {
+		if !everyDay && !near {
 			next = 0
 			continue
 		}
 		at, err := time.Parse(time.DateOnly, text)
 		require.NoError(t, err)
 		change := space.Boundary(at.AddDate(0, 0, -1).In(zone))
-		if every && (change.IsZero() || change.After(at.AddDate(0, 0, 2))) && i > 2 && i < len(days)-3 {
+		if everyDay && (change.IsZero() || change.After(at.AddDate(0, 0, 2))) && i > 2 && i < len(days)-3 {
 			_, offset := at.In(zone).Zone()
 			steady := steadyDay{fine.Kind, text, offset}
 			if seen[steady] {

@@ -150,8 +150,8 @@ type Problem struct {
 	Field string `json:"field,omitempty"`
 }
 
-// CommitMarker is the commit marker of a materialization. It is created once, with a create-if-absent
-// write: the execution that creates it wins, and every other execution adopts its output.
+// CommitMarker is the commit marker of a materialization. It is created once, with a create-if-absent write: the
+// execution that creates it wins, and every other execution adopts the winner's output.
 type CommitMarker struct {
 	MaterializationID string `json:"materialization_id"`
 	RunID             string `json:"run_id"`

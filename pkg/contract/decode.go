@@ -282,9 +282,8 @@ func decode(data []byte, limit int, v any, timeFields ...string) error {
 	return explain(data, v, timeFields)
 }
 
-// explain decodes a rejected body again with encoding/json, whose errors name the field and
-// the type, and returns why the body is invalid. If invalid UTF-8 is the only problem, it
-// decodes the body into v.
+// explain returns why a body was rejected. It decodes the body again with encoding/json, whose errors name the field
+// and the type. If invalid UTF-8 is the only problem, explain decodes the body into v.
 func explain(data []byte, v any, timeFields []string) error {
 	err := json.Unmarshal(data, reflect.New(reflect.TypeOf(v).Elem()).Interface())
 	if err == nil {

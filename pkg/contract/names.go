@@ -43,8 +43,8 @@ func CheckNames(data []byte, v any) error {
 	return distinctIn(d, reflect.TypeOf(v), "")
 }
 
-// distinctIn checks the next value of the decoder. The parameter at is the path of the value.
-func distinctIn(d *jsontext.Decoder, t reflect.Type, at string) error {
+// distinctIn checks the next value of the decoder. path is the path of this value in the body.
+func distinctIn(d *jsontext.Decoder, t reflect.Type, path string) error {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -52,13 +52,13 @@ func distinctIn(d *jsontext.Decoder, t reflect.Type, at string) error {
 	switch {
 	case t == nil:
 	case kind == '{' && t.Kind() == reflect.Struct:
-		return distinctFields(d, t, at)
+		return distinctFields(d, t, path)
 	case kind == '[' && t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
 		if _, err := d.ReadToken(); err != nil {
 			return err
 		}
 		for i := 0; d.PeekKind() != ']' && d.PeekKind() != 0; i++ {
-			if err := distinctIn(d, t.Elem(), fmt.Sprintf("%s[%d]", at, i)); err != nil {
+			if err := distinctIn(d, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
 				return err
 			}
 		}

@@ -2,7 +2,7 @@ package merged
 
 import "slices"
 
-// Run is a sequence of outputs that a merged file contains in the same order.
+// Run is a sequence of outputs that a reader reads, and that a merged file contains in the same order.
 type Run struct {
 	// From and To are positions in the list of the outputs that a reader reads. To is exclusive.
 	From, To int

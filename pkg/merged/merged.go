@@ -63,8 +63,8 @@ type Limits struct {
 // Usual are the limits outside of tests.
 var Usual = Limits{MinCells: 64, MaxCells: MaxCells, MinRun: 16}
 
-// KeyColumn returns the name of the column of a merged file that holds the values of the partition column Keys[i] of
-// the [File].
+// KeyColumn returns the name of a column in a merged file. The column holds the values of the partition column Keys[i]
+// of the [File].
 func KeyColumn(i int) string { return fmt.Sprintf("servo key %d", i) }
 
 // Reserved reports whether a column cannot be in a merged file, because its name is reserved: for the merged file's

@@ -167,9 +167,9 @@ func TestFileAppendsLines(t *testing.T) {
 }
 
 // mailServer starts a mail server that accepts one connection. It returns a notification channel with two recipients,
-// and a Go channel that receives all lines of the client when the connection ends. The parameter refuse maps commands
-// of the client to the server's answers.
-func mailServer(t *testing.T, refuse map[string]string) (*release.Channel, <-chan string, net.Listener) {
+// and a Go channel that receives all lines of the client when the connection ends. refusals maps commands of the client
+// to the answers with which the server refuses them.
+func mailServer(t *testing.T, refusals map[string]string) (*release.Channel, <-chan string, net.Listener) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func mailServer(t *testing.T, refuse map[string]string) (*release.Channel, <-cha
 				say("221 bye")
 				return
 			default:
-				say(cmp.Or(refuse[in.Text()], "250 ok"))
+				say(cmp.Or(refusals[in.Text()], "250 ok"))
 			}
 		}
 	}()

@@ -119,9 +119,9 @@ func (r *merge) through() int64 {
 // the merge has failed, or if m no longer contains the deltas that the result replaces.
 func (r *merge) pending(m *manifest.Manifest) bool { return !r.done.Load() || r.ready(m) }
 
-// ready reports whether m can include the result: the merge has finished, m contains the deltas
-// that the result replaces, and no file of the result is below the orphan floor of m, because a collector may have
-// deleted such a file.
+// ready reports whether m can include the result. The merge must have finished, and m must contain the deltas that the
+// result replaces. No file of the result may be below the orphan floor of m, because a collector may have deleted such
+// a file.
 func (r *merge) ready(m *manifest.Manifest) bool {
 	result := r.result.Load()
 	if result == nil || m == nil || m.Timeline != r.source.Timeline ||

@@ -40,13 +40,13 @@ func contains(jobs []job, tier string) bool {
 	return slices.ContainsFunc(jobs, func(j job) bool { return j.tier == tier })
 }
 
-// due returns the merges that a manifest needs in addition to the running ones. The parameter tasks is the number of
-// tasks in memory. unmergeable means that deltas cannot be merged. In that case, a base is due: because it is written
-// from memory, damaged files of deltas do not prevent it.
-func (o *Options) due(m *manifest.Manifest, running []job, tasks int, unmergeable bool) (due []job) {
+// due returns the merges that a manifest needs in addition to the running ones. inMemory is the number of tasks in
+// memory. unmergeable means that deltas cannot be merged. In that case, a base is due: because it is written from
+// memory, damaged files of deltas do not prevent it.
+func (o *Options) due(m *manifest.Manifest, running []job, inMemory int, unmergeable bool) (due []job) {
 	if !contains(running, manifest.TierL1) && !contains(running, manifest.TierBase) {
 		switch _, files := manifest.SplitInline(m.L0); {
-		case unmergeable || o.baseDue(m, tasks):
+		case unmergeable || o.baseDue(m, inMemory):
 			due = append(due, job{tier: manifest.TierBase})
 		case len(files) >= o.MaxDeltas && !contains(running, manifest.TierL0):
 			last := files[len(files)-1].ID // the merge includes the inline deltas between these files
@@ -70,8 +70,8 @@ func through(deltas []manifest.Delta, id string) []manifest.Delta {
 	return deltas[:slices.IndexFunc(deltas, func(d manifest.Delta) bool { return d.ID == id })+1]
 }
 
-// baseDue reports whether a new base is due: the deltas are larger than half of the base, or too
-// many, or most tasks in memory may be closed by now.
+// baseDue reports whether a new base is due: the deltas together are larger than half of the base, there are too many
+// deltas, or most tasks in memory may be closed by now.
 func (o *Options) baseDue(m *manifest.Manifest, inMemory int) bool {
 	if len(m.L1)+len(m.L0) > manyDeltas {
 		return true

@@ -13,8 +13,8 @@ import (
 // a delta takes six requests, one for each file, however small the files are.
 const maxCachedRows = 4000
 
-// rowCache contains the rows of deltas of a manifest, by the id of the delta. It has only small L0 deltas that this
-// process has made. They are few, because they are soon merged into an L1 delta.
+// rowCache contains the rows of deltas of a manifest, by the id of the delta. It contains only small L0 deltas that
+// this process has made. They are few, because they are soon merged into an L1 delta.
 type rowCache map[string]*state.Rows
 
 func (h rowCache) add(id string, rows *state.Rows) {
@@ -61,10 +61,10 @@ func (t *Tiers) rowsOf(id string) *state.Rows {
 	return nil
 }
 
-// without removes from a delta the rows whose keys occur in the parameter others, and returns the remaining rows. If
-// all rows are overwritten, it keeps them all, because the delta records that its revision existed.
-func (cfg *Config) without(d *manifest.Delta, rows, others *state.Rows) (*state.Rows, error) {
-	kept := rows.Without(others)
+// without removes from a delta the rows whose keys also occur in newer, and returns the remaining rows. If all rows are
+// overwritten, it keeps them all, because the delta records that its revision existed.
+func (cfg *Config) without(d *manifest.Delta, rows, newer *state.Rows) (*state.Rows, error) {
+	kept := rows.Without(newer)
 	if n := kept.Len(); n == rows.Len() || n == 0 {
 		return rows, nil
 	}

@@ -1,16 +1,15 @@
 // Package tiers stores the rows of a domain's state in tiers. This package is not a stable API.
 //
-// Each publish adds a delta with the rows that it changes. Rows move up through tiers, which are
-// merged concurrently with folding. So the cost of a publish depends on what it changes, a reader
-// opens a bounded number of files, and a row is rewritten a number of times that grows with the
-// logarithm of the state:
+// Each publish adds a delta with the rows that it changes. Rows move up through tiers, which are merged concurrently
+// with folding. So the cost of a publish depends on what it changes, a reader opens a bounded number of files, and the
+// number of times that a row is rewritten grows with the logarithm of the state:
 //
 //   - a small delta is inline in the manifest;
 //   - inline deltas are merged into an L0 delta, in files;
 //   - L0 deltas are merged into one L1 delta, together with preceding L1 deltas if several of these
 //     are no larger than all deltas after them together;
-//   - a new base is written when the deltas are larger than half of the base. It omits the rows of
-//     closed runs, which move to history.
+//   - a new base is written when the deltas together are larger than half of the base. It omits the rows of closed
+//     runs, which move to history.
 //
 // [Options] decides which merges are due, and a merge decides whether a manifest can include its
 // result. Both decisions are pure. [Tiers] runs merges and writes files.

@@ -27,7 +27,7 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		check func(t *testing.T, s blob.Store)
 	}{
 		{"a created object is read back with the same description by every method", readsBack},
-		{"an object may be empty, and an empty object is not absent", emptyObject},
+		{"an object may be empty, and an empty object exists", emptyObject},
 		{"an object may be large", largeObject},
 		{"an object above the caller's limit is not read", limitedGet},
 		{"create of an existing key is refused and changes nothing", createRefuses},
@@ -193,8 +193,8 @@ func createRefuses(t *testing.T, s blob.Store) {
 	require.Equal(t, first.Version, o.Version, "a refused create changes nothing")
 }
 
-// race runs the function do in 16 goroutines. It returns the indices of the goroutines that succeeded, and the errors
-// of the other goroutines.
+// race calls do in 16 goroutines, with the index of the goroutine. It returns the indices of the calls that succeeded,
+// and the errors of the other calls.
 func race(do func(i int) error) (winners []int, others []error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup

@@ -203,8 +203,8 @@ func concurrentMaps(t *testing.T, s blob.Store) {
 	})
 }
 
-// collector lets goroutines use require, whose FailNow may only be called by the test's own
-// goroutine. It records failures and continues.
+// collector lets goroutines use package require, whose FailNow may only be called by the test's own goroutine. It
+// records failures and continues.
 type collector struct {
 	failed atomic.Bool
 	mu     sync.Mutex

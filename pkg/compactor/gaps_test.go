@@ -239,6 +239,30 @@ func TestSkippedEntryStaysADeadLetter(t *testing.T) {
 	require.Equal(t, row.Detail, w.rows(w.open("three"), lost)[compactor.WholeEntry].Detail, "the bare ledger has the decision")
 }
 
+// A decision is permanent, so a read that fails only once must not lead to one.
+func TestSkipReadsEntryAgain(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	run, _ := w.retrying(c)
+	entry := stored(w.append(w.Finished(run, "b", 1, event.Succeeded)))
+	failures := 0
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Get && strings.Contains(key, entry) && failures < 2 {
+			failures++
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	})
+	cfg := w.repair()
+	cfg.Store = w.store()
+	err := repair.Skip(t.Context(), cfg, ledger.Skip{Entry: entry, By: "ada", At: event.At(w.clock.Now()), Reason: "gone"})
+	require.ErrorContains(t, err, "can be read")
+	require.Equal(t, 2, failures)
+	decision, err := ledger.ReadSkip(t.Context(), w.blobs, cfg.Domain, entry)
+	require.NoError(t, err)
+	require.Nil(t, decision)
+}
+
 func TestSkippedEntryAheadKeepsWatermark(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -12,6 +13,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+)
+
+const (
+	// skipTries is the number of reads that must fail before [Skip] records a decision. A decision is permanent, so one
+	// failed read is not enough.
+	skipTries = 3
+	// skipPause is the time between these reads.
+	skipPause = time.Second
 )
 
 // Skip records an operator's decision to continue without a ledger entry that cannot be read, or whose plan cannot be
@@ -33,22 +42,36 @@ func Skip(ctx context.Context, cfg Config, s ledger.Skip) error {
 	if folded {
 		return fmt.Errorf("ledger entry %s is already folded: nothing to skip", s.Entry)
 	}
-	data, err := archive.NewReader(cfg.Store, cfg.Domain).Read(ctx, s.Entry)
-	if _, refused := compactor.RefusedRead(s.Entry, err); refused {
-		err = nil
-	} else if err == nil {
-		err = compactor.FetchPlans(ctx, cfg.Store, cfg.Domain, compactor.Decode(s.Entry, data))
+	for try := range skipTries {
+		if try > 0 {
+			if err := cfg.Clock.Sleep(ctx, skipPause); err != nil {
+				return err
+			}
+		}
+		if err := cfg.read(ctx, s.Entry); err == nil {
+			return fmt.Errorf("ledger entry %s can be read: run `servo admin compact` to fold it", s.Entry)
+		}
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
-	}
-	if err == nil {
-		return fmt.Errorf("ledger entry %s can be read: run `servo admin compact` to fold it", s.Entry)
 	}
 	if err := ledger.WriteSkip(ctx, cfg.Store, cfg.Domain, s); !errors.Is(err, blob.ErrExists) {
 		return err
 	}
 	return nil
+}
+
+// read reads an entry and its plans. It returns nil for an entry that the compactor rejects as a whole, because such an
+// entry blocks nothing.
+func (cfg Config) read(ctx context.Context, entry string) error {
+	data, err := archive.NewReader(cfg.Store, cfg.Domain).Read(ctx, entry)
+	if _, refused := compactor.RefusedRead(entry, err); refused {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return compactor.FetchPlans(ctx, cfg.Store, cfg.Domain, compactor.Decode(entry, data))
 }
 
 // folded reports whether the newest revision has recorded or abandoned an entry.

@@ -87,7 +87,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // deliveries.
 func (q *Queue) Operations() (calls, deliveries int64) { return q.calls.Load(), q.deliveries.Load() }
 
-// call waits for half of the drawn latency, executes do, and waits for the other half.
+// call waits for half of the drawn latency, calls the function do, and waits for the other half.
 func (q *Queue) call(ctx context.Context, verb, queueName, name string, do func() error) error {
 	half := q.cfg.Random.Draw(q.cfg.Model.Call) / 2 //nolint:mnd // a half
 	wait := func() error {

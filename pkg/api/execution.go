@@ -448,8 +448,8 @@ func (s *server) TriggerRun(ctx context.Context, r *servov1.TriggerRunRequest) (
 }
 
 // runKey returns the run key of a request. If the request has none, the key is derived from the header Idempotency-Key.
-// In that case the fingerprint is a hash of the request and not of the plan, because the plan of a repeated request may
-// have other inputs, but the request must still attach to the same run.
+// In that case the fingerprint is a hash of the request and not of the plan: a repeated request must attach to the same
+// run, even if its plan would have other inputs.
 func runKey(ctx context.Context, r *servov1.TriggerRunRequest) (key, fingerprint string, err error) {
 	if strings.HasPrefix(r.GetRunKey(), IdempotentPrefix) {
 		return "", "", invalid("run_key", "must not begin with %q, which is reserved for the header %s", IdempotentPrefix, idempotencyKey)

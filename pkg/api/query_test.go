@@ -193,8 +193,8 @@ func TestQueryRefusals(t *testing.T) {
 	require.Equal(t, http.StatusNotImplemented, ask(t, "", `{"sql": "SELECT 1"}`, nil).status)
 }
 
-// blockedQueries serves queries. Each query sends to the channel entered when it begins, and then runs until the
-// channel release is closed.
+// blockedQueries serves queries. When a query begins, it sends a value to entered. It then runs until release is
+// closed.
 func blockedQueries() (mux *http.ServeMux, entered, release chan struct{}) {
 	mux, entered, release = http.NewServeMux(), make(chan struct{}), make(chan struct{})
 	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: func(context.Context, string, string) (api.QuerySession, api.Revision, error) {

@@ -164,8 +164,8 @@ func (s *Schedule) Text(r *Reason, id string) string {
 	return out.String()
 }
 
-// between returns the local times before and after a clock change, as text. It omits their date if both have the date
-// of the local time.
+// between returns the local times before and after a clock change, as text. It omits the dates if both are the date of
+// r.Local.
 func between(r *Reason) string {
 	date := r.Local[:len(time.DateOnly)]
 	if strings.HasPrefix(r.ClocksFrom, date) && strings.HasPrefix(r.ClocksTo, date) {

@@ -177,9 +177,9 @@ func TestTicksAreThoseOfMinuteWalk(t *testing.T) {
 	walkZone(t, "Africa/Monrovia", 1970, 1973, map[string]bool{})
 }
 
-// walkZone compares the ticks of the package with those of the walk, for the given years. A local time near a bound
-// may occur a second time outside of the bounds, so a margin of two days is not compared. walkZone skips a zone with
-// the same offsets as an earlier zone, because both have the same ticks.
+// walkZone compares the ticks of the package with those of the walk, for the given years. A local time near a bound may
+// occur a second time outside of the bounds, so a margin of two days is not compared. walkZone skips a zone with the
+// same offsets as an earlier zone, because two such zones have the same ticks.
 func walkZone(t *testing.T, name string, first, last int, seen map[string]bool) {
 	t.Helper()
 	const margin = 2 * 24 * 60 * 60

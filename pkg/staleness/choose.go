@@ -113,10 +113,10 @@ func byTime(a *plan.Asset, partitions []Partition) []Partition {
 }
 
 // inputs reports whether a partition reads one of the chosen partitions, and whether its inputs are complete. The
-// inputs are complete if, for each upstream asset, at least one of the partitions that it reads exists or is chosen.
-// This does not apply to an asset that reads itself, because its first partitions have no earlier ones to read. If
-// the asset requires complete inputs, every expected partition that it reads must exist or be chosen. The lists in
-// chosen must be sorted.
+// inputs are complete if, for each upstream asset, at least one of the partitions to read exists or is chosen. If the
+// asset reads itself, it does not count as one of these upstream assets, because its first partitions have no earlier
+// ones to read. If the asset requires complete inputs, every expected partition to read must exist or be chosen. The
+// lists in chosen must be sorted.
 func (e *Evaluation) inputs(a *plan.Asset, partition string, chosen map[ids.AssetKey][]string) (rereads, complete bool, err error) {
 	complete = true
 	for _, dep := range a.Deps {

@@ -38,8 +38,9 @@ type Explanation struct {
 	// Via lists the upstream assets with partitions that are themselves stale or missing. An asset with both stale and
 	// missing partitions has two items. This partition becomes stale when those partitions are materialized.
 	Via []Source
-	// Indirect means that this partition and the partitions that it reads are fresh, and reads those in Via through them.
-	// It becomes stale when those in Via, and then the partitions between them, are materialized.
+	// Indirect means that this partition and the partitions that it reads are fresh, but partitions further upstream are
+	// stale or missing. Via lists the assets of those partitions. This partition becomes stale when they, and then the
+	// partitions in between, are materialized.
 	Indirect bool
 	// Unsearched means that Via is incomplete, because too many partitions lie upstream.
 	Unsearched bool

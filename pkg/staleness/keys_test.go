@@ -39,8 +39,8 @@ func tenantAssets() []plan.Asset {
 	}
 }
 
-// If a key is removed or added again, the partitions that would read a partition of this key become stale, except those
-// whose own partition key contains this key. No other partition becomes stale.
+// If a key is removed or added again, a partition that would read a partition of this key becomes stale, unless its own
+// partition key contains this key. No other partition becomes stale.
 func TestKeyChangesMakeReadersStale(t *testing.T) {
 	all := tenantAssets()
 	g, err := plan.NewGraph(all)

@@ -17,9 +17,9 @@
 //
 // p read q in its own chain if all of these hold:
 //
-//   - p and q have the same root run. If p has left_out and its inputs sequence is 0, p and q must have the same
-//     run. In this case, p ran in a retry although a repeated upstream task had not succeeded, and did not read the
-//     output that an earlier run of the chain had made for that task.
+//   - p and q have the same root run. If p has left_out and its inputs sequence is 0, p and q must have the same run.
+//     In this case, p ran in a retry in which a repeated upstream task had not succeeded. So p did not read the output
+//     that an earlier run of the chain had made for that task.
 //   - The version of q is less than the version of p.
 //   - If p has left_out, the version of q is at most left_out.
 //   - q was not published from quarantine by a decision.

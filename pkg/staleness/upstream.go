@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// maxSearched is the number of partitions after which the search for outdated indirect inputs ends.
+// maxSearched is the number of visited partitions after which a search ends.
 const maxSearched = 10_000
 
 // node is a partition of an asset.
@@ -18,20 +18,20 @@ type node struct {
 }
 
 // search looks for stale and missing partitions that a fresh partition reads through other fresh partitions. It visits
-// near partitions first. It does not look behind an outdated partition, because its readers wait for that one in any
-// case.
+// near partitions first. It does not search upstream of a stale or missing partition: the readers of this partition
+// wait for it in any case.
 type search struct {
 	e     *Evaluation
 	seen  map[node]bool
-	whole map[ids.AssetKey]bool // the assets of which all partitions are seen
+	whole map[ids.AssetKey]bool // the assets whose partitions have all been visited
 	next  []node                // fresh partitions whose inputs are still to be visited
 	found []Source
 	// tooMany means that an upstream asset has too many partitions to list.
 	tooMany bool
 }
 
-// indirect returns the stale and missing partitions that a fresh partition reads indirectly. If complete is false, it
-// has not visited all of them, because there are too many.
+// indirect returns the stale and missing partitions that a fresh partition reads indirectly. If complete is false,
+// there are too many partitions upstream, and indirect has not visited all of them.
 func (e *Evaluation) indirect(asset ids.AssetKey, partition string) (found []Source, complete bool, err error) {
 	start := node{asset, partition}
 	s := search{e: e, seen: map[node]bool{start: true}, whole: map[ids.AssetKey]bool{}, next: []node{start}}
@@ -104,7 +104,7 @@ func (s *search) visitInputs(reader *evaluated, partition string, dep ids.AssetK
 	return nil
 }
 
-// visit notes an outdated partition, or adds a fresh one to those whose inputs are still to be visited.
+// visit records a stale or missing partition, or adds a fresh partition to next.
 func (s *search) visit(up *evaluated, n node) error {
 	q, err := s.e.cell(up, n.partition)
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *search) visit(up *evaluated, n node) error {
 	return nil
 }
 
-// count adds a partition to the source with its asset and status.
+// count adds a partition to the source with the same asset and status, or creates this source.
 func count(sources []Source, n node, status Status) []Source {
 	at := slices.IndexFunc(sources, func(s Source) bool { return s.Asset == n.asset && s.Status == status })
 	if at < 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// within contains the allowed partitions of an asset. all means that every partition is allowed.
+// within contains the allowed partitions of an asset. If the field all is true, every partition is allowed.
 type within struct {
 	all  bool
 	keys map[string]bool
@@ -80,7 +80,8 @@ func (e *Evaluation) addReads(key ids.AssetKey) error {
 	return nil
 }
 
-// couldRead returns the partitions of an upstream asset that a partition would read if all expected ones existed.
+// couldRead returns the partitions of an upstream asset that a partition would read if all expected partitions of that
+// asset existed.
 func (e *Evaluation) couldRead(reader ids.AssetKey, partition string, dep ids.AssetKey) (keys []string, all bool, err error) {
 	a, _ := e.graph.Asset(reader)
 	up, err := e.asset(dep)

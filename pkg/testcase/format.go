@@ -12,8 +12,8 @@ const (
 	maxShownFields = 40 // maximum number of shown characters of a value
 )
 
-// String formats the diff as a table with one row per line: - marks expected rows and + actual rows.
-// A line below the two rows of a change marks the fields that differ.
+// String formats the diff as a table with one row per line. Expected rows begin with "-", and actual rows with "+". A
+// line below the two rows of a change marks the fields that differ.
 func (d *Diff) String() string {
 	t := diffTable{widths: make([]int, len(d.Columns))}
 	t.add(' ', d.Columns)

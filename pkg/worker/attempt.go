@@ -260,7 +260,7 @@ func (a *attempt) checkedWork(ctx context.Context, t *work, inputs []input) (mad
 	return made, checks(quality.Post)
 }
 
-// unexpectedFiles returns an error if a task with output: none has written files.
+// unexpectedFiles returns an error for the files that a task has written although its asset has no output.
 func unexpectedFiles(made []outputFile) error {
 	if len(made) == 0 {
 		return nil

@@ -71,8 +71,8 @@ func Bind(ctx context.Context, b Binding) (_ *Bound, err error) {
 	return bd.result, nil
 }
 
-// bindAll binds the queries of a project. It also finds the columns of the assets in the parameter read, even if no
-// query reads these assets. The caller must close the result.
+// bindAll binds the queries of a project. It also finds the columns of the given assets, even if no query reads these
+// assets. The caller must close the result.
 func bindAll(ctx context.Context, b Binding, read []ids.AssetKey) (_ *binder, err error) {
 	graph, err := plan.NewGraph(sound(b.Assets))
 	if err != nil {
@@ -131,8 +131,8 @@ func sound(assets []plan.Asset) []plan.Asset {
 // binder binds the queries of one project.
 type binder struct {
 	Binding
-	// users is the sandboxed database that executes the user's queries. own is the database that executes only the
-	// binder's statements.
+	// The database users is sandboxed, and executes the user's queries. The database own executes only the binder's
+	// statements.
 	users, own *database
 	queries    map[ids.AssetKey]*resolvedQuery
 	read       map[string]bool       // the tables that queries read
@@ -145,8 +145,8 @@ type binder struct {
 // schema describes how the columns of an asset were found.
 type schema struct {
 	asset *plan.Asset
-	// made means that the columns were read from outputs, and not from a query. all means that every visible output was
-	// read, and not only the newest one.
+	// made means that the columns were read from outputs, and not from a query. The field all means that every visible
+	// output was read, and not only the newest one.
 	made, all bool
 }
 

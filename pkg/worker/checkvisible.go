@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// A task of the kind check runs the checks of an asset on an output of an earlier run. It executes no
-// work and creates no marker, so each execution runs all checks.
+// A task of the kind check runs the checks of an asset on an output of an earlier run. Such a task executes no work and
+// creates no marker, so each execution runs all checks.
 
 // checkVisible runs the checks of both phases on the output that the plan names. An error fails the
 // task.

@@ -15,7 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// errorFile is the file in which a command may describe its error. Its path is SERVO_ERROR.
+// errorFile is the file in which a command may describe its error. The environment variable SERVO_ERROR contains the
+// path.
 const errorFile = "error.json"
 
 // maxErrorFile is the maximum size of the error file, in bytes.

@@ -180,7 +180,7 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 
 // guessed decides whether the task may run if the dispatcher does not say whether an upstream succeeded. The commit
 // marker of the upstream decides. If there is no marker, the upstream did not succeed, and the task runs without its
-// output. If the marker lacks results of checks, because a worker that runs no checks has created it, the outcome is
+// output. A worker that runs no checks creates a marker without their results. Such a marker leaves the outcome
 // uncertain, and guessed returns an error that fails the task. err is the error of reading the marker.
 func guessed(checks []quality.Check, p *part, upstream string, err error) error {
 	switch {

@@ -56,9 +56,9 @@ func (l *boundedLog) wake() {
 	}
 }
 
-// read returns at most chunk bytes of the log, beginning at an offset, and the next offset. One line replaces omitted
-// text. If there is nothing to read yet, the result text is empty, and the channel more is closed at the next write or
-// close. At the end of a complete log, more is nil.
+// read returns a part of the log, beginning at an offset, and the next offset. The parameter chunk is the maximum size
+// of the part, in bytes. One line replaces omitted text. If there is nothing to read yet, text is empty, and the
+// channel more is closed at the next write or close. At the end of a complete log, more is nil.
 func (l *boundedLog) read(at int64, chunk int) (text []byte, next int64, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

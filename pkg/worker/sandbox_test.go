@@ -78,8 +78,8 @@ func TestQueriesCannotReadBeyondDataFolders(t *testing.T) {
 	}
 }
 
-// This test fails if a query can replace a file in a data folder, which it may only read, or call a function that ends
-// the process. A call of enable_logging ends the process if DuckDB cannot write the log file.
+// This test fails if a query can write to a data folder, or call a function that ends the process. A call of
+// enable_logging ends the process if DuckDB cannot write the log file.
 func TestQueriesCannotWriteOrEndTheProcess(t *testing.T) {
 	const file = "getvariable('servo_root') || '/data/x.csv'"
 	queries := map[string]string{

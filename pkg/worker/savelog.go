@@ -19,8 +19,8 @@ func (a *attempt) showLog() {
 	close(a.job.live)
 }
 
-// saveLog stores the task's log in the background, unless the log is short. The result wait is a function that waits
-// until the log is stored. A log that cannot be stored does not fail the task.
+// saveLog stores the task's log in the background, unless the log is short. It returns a function that waits until the
+// log is stored. A log that cannot be stored does not fail the task.
 func (a *attempt) saveLog(err error) (wait func()) {
 	a.output.parts.end()
 	// The log may omit its middle, and so cut a secret in two. Therefore, each stream was masked as it arrived. This

@@ -73,8 +73,8 @@ func RunUnitTests(ctx context.Context, u UnitTests) (_ []testcase.Result, err er
 type preparedTests struct {
 	UnitTests
 	assets map[ids.AssetKey]*plan.Asset
-	// queries are the queries of the tested assets. given are the queries that return given rows. If a query is invalid,
-	// parsedQuery.err is its error.
+	// queries are the queries of the tested assets. The field given contains the queries that return given rows. If a
+	// query is invalid, parsedQuery.err is its error.
 	queries map[ids.AssetKey]parsedQuery
 	given   map[*testcase.Given]parsedQuery
 	// checks are the SQL checks that the tests expect, by asset and name.

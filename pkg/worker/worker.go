@@ -141,7 +141,7 @@ type Worker struct {
 	mergeAfter map[string]time.Time
 }
 
-// caches hold what a worker keeps for later tasks. It can read or compute all of it again.
+// caches hold what a worker keeps for later tasks. The worker can read or compute these values again.
 type caches struct {
 	plans   *cache[*loadedPlan]
 	loading singleflight.Group // of plans

@@ -164,8 +164,8 @@ type noted struct {
 	failed int64              // number of tasks that failed while the rules existed
 }
 
-// alerted checks the changes of alerts in a revision: every transition is counted once for each channel.
-func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) {
+// checkAlerts checks the changes of alerts in a revision: every transition is counted once for each channel.
+func (o *oracle) checkAlerts(f *followed, before, after *state.State, rebuilt bool) {
 	if o.w.cfg.Alerts == 0 || after.AlertRules.Len() == 0 || f.unordered {
 		return
 	}
@@ -191,7 +191,7 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 			f.noted.counts[is.NotificationID] = counted{is.Channel, is.Count, is.State.Final()}
 		}
 		if was != is {
-			o.notification(f, was, is, rebuilt)
+			o.checkNotification(f, was, is, rebuilt)
 		}
 	}
 	for _, channel := range []string{"ops", "data"} {
@@ -210,17 +210,17 @@ func (o *oracle) alerted(f *followed, before, after *state.State, rebuilt bool) 
 			o.violation(everyTransition, "notifications to channel %s of %s count %d transitions, but the rules have reported %d to this channel", channel, f.domain, got, want)
 		}
 	}
-	o.items(f, after)
-	o.failures(f, before, after, first)
+	o.checkAlertItems(f, after)
+	o.checkFailureCount(f, before, after, first)
 	if !first {
-		o.reported(f, before, after)
-		o.approvals(f, before, after)
-		o.promised(f, before, after)
+		o.checkRuleCounts(f, before, after)
+		o.checkApprovals(f, before, after)
+		o.checkVerdicts(f, before, after)
 	}
 }
 
-// items checks that the number of items of each alert is right, and that no item is left without its alert.
-func (o *oracle) items(f *followed, after *state.State) {
+// checkAlertItems checks that the number of items of each alert is right, and that no item is left without its alert.
+func (o *oracle) checkAlertItems(f *followed, after *state.State) {
 	items := map[state.Key3]int64{}
 	for row := range after.AlertItems.All {
 		items[state.Key3{A: row.Subject, B: row.Cause, C: row.Rule}]++
@@ -236,8 +236,8 @@ func (o *oracle) items(f *followed, after *state.State) {
 	}
 }
 
-// failures checks that the alert rule about tasks has counted every task that failed.
-func (o *oracle) failures(f *followed, before, after *state.State, first bool) {
+// checkFailureCount checks that the alert rule about tasks has counted every task that failed.
+func (o *oracle) checkFailureCount(f *followed, before, after *state.State, first bool) {
 	rule := after.AlertRules.Get(ruleOfTasks)
 	if rule == nil {
 		return
@@ -258,8 +258,8 @@ func (o *oracle) failures(f *followed, before, after *state.State, first bool) {
 	}
 }
 
-// notification checks a new or changed notification.
-func (o *oracle) notification(f *followed, was, is *state.Notification, rebuilt bool) {
+// checkNotification checks a new or changed notification.
+func (o *oracle) checkNotification(f *followed, was, is *state.Notification, rebuilt bool) {
 	if was != nil && was.State.Final() && *was != *is && (!rebuilt || was.State != is.State || was.Count != is.Count) {
 		o.violation(everyTransition, "notification %s of %s was %s, which is final, but has changed", is.NotificationID, f.domain, was.State)
 	}

@@ -34,8 +34,8 @@ type waiting struct {
 	timer bool // a timer fired in the entry
 }
 
-// appended updates the oracle for a new ledger entry.
-func (o *oracle) appended(key string) {
+// noteEntry updates the oracle for a new ledger entry.
+func (o *oracle) noteEntry(key string) {
 	d, entry, err := ledger.ParseKey(key)
 	if err != nil {
 		o.violation("ledger", "%v", err)
@@ -132,9 +132,9 @@ func (o *oracle) redispatched(f *followed, p *event.DispatchRequested) {
 	}
 }
 
-// recorded tracks which entries a revision records. It checks that the decision of a timer is folded after every fact
-// that was durable before the timer fired. Only a rebuild may reorder the two.
-func (o *oracle) recorded(f *followed, rebuilt bool) {
+// checkRecorded tracks which entries a revision records. It checks that the decision of a timer is folded after every
+// fact that was durable before the timer fired. Only a rebuild may reorder the two.
+func (o *oracle) checkRecorded(f *followed, rebuilt bool) {
 	var left, now []waiting
 	for _, w := range f.waiting {
 		if lastSeq(f.state, w.entry) < 0 {
@@ -144,7 +144,7 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 		}
 	}
 	f.waiting = left
-	o.batched(f, now, rebuilt)
+	o.checkBatchSize(f, now, rebuilt)
 	for _, w := range left {
 		if !rebuilt && w.entry < f.manifest.Watermarks.CompleteThrough {
 			o.violation("I-15 nothing is lost", "revision %d of %s says that the ledger is folded through %s, but has not folded entry %s",
@@ -172,9 +172,9 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 	}
 }
 
-// acknowledged checks each answer of a compactor. When a compactor answers, a published revision must record every
+// checkAnswer checks each answer of a compactor. When a compactor answers, a published revision must record every
 // announced entry, unless the answer lists the entry as unread.
-func (o *oracle) acknowledged(p *process, body, answer []byte) {
+func (o *oracle) checkAnswer(p *process, body, answer []byte) {
 	var result compactor.Result
 	_ = json.Unmarshal(answer, &result) // ignore the error: some answers are not results
 	var direct struct {
@@ -202,9 +202,9 @@ func (o *oracle) acknowledged(p *process, body, answer []byte) {
 	}
 }
 
-// batched checks that a revision records no more entries than a batch may have. Entries with fired timers are not
-// counted, because all of them wait for the last batch. Rebuilds have no batches.
-func (o *oracle) batched(f *followed, now []waiting, rebuilt bool) {
+// checkBatchSize checks that a revision records no more entries than a batch may have. Entries with fired timers are
+// not counted, because all of them wait for the last batch. Rebuilds have no batches.
+func (o *oracle) checkBatchSize(f *followed, now []waiting, rebuilt bool) {
 	most := o.w.cfg.MaxBatch
 	if most == 0 || rebuilt {
 		return

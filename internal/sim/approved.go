@@ -5,10 +5,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// approvals checks that the approval of a partition ends the alerts about its failure. The oracle skips an asset if one
-// of its tasks failed in the same revision as the approval: if the task failed after the approval, the alert about this
-// failure rightly stays open.
-func (o *oracle) approvals(f *followed, before, after *state.State) {
+// checkApprovals checks that the approval of a partition ends the alerts about its failure. The oracle skips an asset
+// if one of its tasks failed in the same revision as the approval: if the task failed after the approval, the alert
+// about this failure rightly stays open.
+func (o *oracle) checkApprovals(f *followed, before, after *state.State) {
 	failed := map[string]bool{}
 	for is := range changed(f, after.Tasks) {
 		if was := before.Tasks.Get(is.Key()); is.State == state.TaskFailed && (was == nil || was.State != state.TaskFailed) {

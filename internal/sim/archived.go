@@ -22,9 +22,9 @@ func Prepare() {
 	}
 }
 
-// archived checks a new file of the archive. All of its entries must be below the cutoff of a revision, and must
+// checkArchive checks a new file of the archive. All of its entries must be below the cutoff of a revision, and must
 // equal the appended entries byte for byte.
-func (o *oracle) archived(key string) {
+func (o *oracle) checkArchive(key string) {
 	ctx := context.Background()
 	for _, d := range o.w.domains {
 		f := o.domains[d]

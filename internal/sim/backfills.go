@@ -159,8 +159,8 @@ var cancelledWithBackfill = []string{"the backfill was paused", "the backfill wa
 // addsUp is the name of the invariant about backfills.
 const addsUp = "I-30 backfills add up"
 
-// backfilled checks the changes of backfills in a revision.
-func (o *oracle) backfilled(f *followed, before, after *state.State, rebuilt bool) {
+// checkBackfills checks the changes of backfills in a revision.
+func (o *oracle) checkBackfills(f *followed, before, after *state.State, rebuilt bool) {
 	if after.Backfills.Len() == 0 {
 		return
 	}
@@ -180,19 +180,19 @@ func (o *oracle) backfilled(f *followed, before, after *state.State, rebuilt boo
 			o.w.fault("backfill is " + string(is.State))
 		}
 	}
-	o.chunkRuns(f, after)
+	o.checkChunkRuns(f, after)
 	if rebuilt || f.unordered {
 		return
 	}
 	for is := range changed(f, after.Chunks) {
 		if was := before.Chunks.Get(is.Key()); was != nil && was != is && was.State == state.ChunkRunning && is.State != state.ChunkRunning && is.RunID == was.RunID {
-			o.settled(f, after, was, is)
+			o.checkEndedChunk(f, after, was, is)
 		}
 	}
 }
 
-// chunkRuns checks that a chunk has at most one live run, and that each request of a chunk has at most one run.
-func (o *oracle) chunkRuns(f *followed, s *state.State) {
+// checkChunkRuns checks that a chunk has at most one live run, and that each request of a chunk has at most one run.
+func (o *oracle) checkChunkRuns(f *followed, s *state.State) {
 	live, ofRequest := map[state.ChunkKey]string{}, map[string]string{}
 	for run := range s.Runs.All {
 		key, _, ok := state.ParseChunkRequest(run.RequestID)
@@ -213,9 +213,9 @@ func (o *oracle) chunkRuns(f *followed, s *state.State) {
 	}
 }
 
-// settled checks a chunk whose run has ended: the state of each partition must match the state of its task. The
+// checkEndedChunk checks a chunk whose run has ended: the state of each partition must match the state of its task. The
 // document of the backfill names the partitions of the chunk.
-func (o *oracle) settled(f *followed, s *state.State, was, is *state.Chunk) {
+func (o *oracle) checkEndedChunk(f *followed, s *state.State, was, is *state.Chunk) {
 	b, run := s.Backfills.Get(is.BackfillID), s.Runs.Get(is.RunID)
 	doc, err := o.chunksOf(b)
 	var cells []backfill.Cell

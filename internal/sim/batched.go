@@ -66,10 +66,10 @@ func (w *world) writeBatch(output string, e *worker.Execution, content string) e
 	return nil
 }
 
-// batchOutput checks a task that has materialized a batch, and has succeeded in a new revision. The commit marker must
-// name exactly the partitions of the task. Each partition must show this output or the output of a later run, and never
-// files of another execution.
-func (o *oracle) batchOutput(f *followed, t *state.Task, marker *contract.CommitMarker) {
+// checkBatchOutput checks a task that has materialized a batch, and has succeeded in a new revision. The commit marker
+// must name exactly the partitions of the task. Each partition must show this output or the output of a later run, and
+// never files of another execution.
+func (o *oracle) checkBatchOutput(f *followed, t *state.Task, marker *contract.CommitMarker) {
 	partitions := f.state.BatchOf(t.RunID, t.TaskKey)
 	if len(partitions) != len(marker.Cells) {
 		o.violation("INV-4 effects once", "task %s of run %s has %d partitions, but its marker has %d", t.TaskKey, t.RunID, len(partitions), len(marker.Cells))

@@ -79,8 +79,8 @@ func (o *oracle) disturbed(f *followed) bool {
 		o.w.now().Sub(o.w.outageUntil) < o.slack()
 }
 
-// minute checks the bounds that always hold.
-func (o *oracle) minute() {
+// checkBounds checks the bounds that always hold.
+func (o *oracle) checkBounds() {
 	o.minutes++
 	if o.w.now().Before(o.w.delayedUntil) {
 		o.delays += time.Minute
@@ -94,21 +94,21 @@ func (o *oracle) minute() {
 			continue
 		}
 		f.follow(o.w.now())
-		o.timeBounds(f)
+		o.checkTimeBounds(f)
 		if o.disturbed(f) {
 			continue
 		}
-		o.listing(f)
-		o.lateness(f)
+		o.checkListing(f)
+		o.checkLateness(f)
 		if o.minutes%filesEvery == 0 {
-			o.stateFiles(f)
+			o.checkStateFiles(f)
 		}
 	}
 }
 
-// timeBounds checks that only the store's clock advances the time of a domain: folded times and watermarks are at most
-// an hour ahead of the world's time.
-func (o *oracle) timeBounds(f *followed) {
+// checkTimeBounds checks that only the store's clock advances the time of a domain: folded times and watermarks are at
+// most an hour ahead of the world's time.
+func (o *oracle) checkTimeBounds(f *followed) {
 	limit := o.w.now().Add(ids.MaxAhead)
 	m := f.manifest
 	for name, at := range map[string]time.Time{
@@ -122,11 +122,11 @@ func (o *oracle) timeBounds(f *followed) {
 	}
 }
 
-// liveRows runs when a base is published. It checks that rows of entries have left the live state if they were old
-// enough when the fold of the base began. An entry leaves the live state only after a barrier has listed it. So if
-// sweeps have not had time to list the newest entries, the ages of entries count only up to the last append that sweeps
-// have had time to list.
-func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
+// checkLiveRows runs when a base is published. It checks that rows of entries have left the live state if they were old
+// enough when the fold of the base began. An entry leaves the live state only after a barrier has listed it. So newer
+// entries count as young, too: those that were appended after the last append that sweeps have had time to list, or
+// within the slack before it.
+func (o *oracle) checkLiveRows(f *followed, m *manifest.Manifest) {
 	if f.manifest == nil || f.manifest.Timeline != m.Timeline || m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || o.disturbed(f) {
 		return
 	}
@@ -167,8 +167,8 @@ func (f *followed) lastFollowed() int {
 	return len(f.lines) - f.entriesSince(f.followedUpTo) - 1
 }
 
-// listing checks how many entries a barrier has to list.
-func (o *oracle) listing(f *followed) {
+// checkListing checks how many entries a barrier has to list.
+func (o *oracle) checkListing(f *followed) {
 	last := f.lastFollowed()
 	if last < 0 {
 		return
@@ -189,12 +189,12 @@ func (o *oracle) listing(f *followed) {
 	}
 }
 
-// lateness checks the delays of retries, timeouts and dispatches. Timers wait while an object cannot be read, while
-// the queue delivers nothing, and while no listing of the ledger completes. So the length of these faults is added to
-// the allowed delay.
-func (o *oracle) lateness(f *followed) {
+// checkLateness checks the delays of retries, timeouts and dispatches. Timers wait while an object cannot be read,
+// while the queue delivers nothing, and while no listing of the ledger completes. So the length of these faults is
+// added to the allowed delay.
+func (o *oracle) checkLateness(f *followed) {
 	late := event.At(o.w.now().Add(-o.slack() - o.delays - f.unlisted))
-	o.latePromises(f, late)
+	o.checkLatePromises(f, late)
 	for t := range f.state.Tasks.All {
 		if t.State == state.TaskRetryWait && t.RetryNotBefore < late {
 			o.violation("lateness", "task %s of run %s should have been retried at %s", t.TaskKey, t.RunID, t.RetryNotBefore)
@@ -236,11 +236,11 @@ type floorAt struct {
 	floor    string
 }
 
-// stateFiles checks that a domain deletes the state files that no revision needs, as long as it publishes. It checks
-// two kinds of files: files whose names have been below the orphan floor for a long time, and files whose names are so
-// far ahead of the current time that the floor would not reach them. It skips worlds in which many requests fail: a
-// collection starts over after each failure, and hardly ever finishes there.
-func (o *oracle) stateFiles(f *followed) {
+// checkStateFiles checks that a domain deletes the state files that no revision needs, as long as it publishes. It
+// checks two kinds of files: files whose names have been below the orphan floor for a long time, and files whose names
+// are so far ahead of the current time that the floor would not reach them. It skips worlds in which many requests
+// fail: a collection starts over after each failure, and hardly ever finishes there.
+func (o *oracle) checkStateFiles(f *followed) {
 	const onePage, few = 1000, 20
 	faults := o.w.cfg.Faults
 	if o.w.cfg.PageSize < onePage && faults != (Faults{}) || faults.Refused+faults.Late+faults.Lost > few {
@@ -289,8 +289,8 @@ func (o *oracle) collectedSince(f *followed, then floorAt) bool {
 }
 
 // needed returns a function that reports whether a state file may still be needed: an existing or a pinned revision
-// names the file, or the pin of such a revision was deleted recently. Such a pin may have kept the file in the last
-// collection.
+// names the file, or the pin of a revision that names the file was deleted recently. The deleted pin may have kept the
+// file in the last collection.
 func (o *oracle) needed(f *followed, b manifest.Boundary) func(key string) bool {
 	for object, err := range o.w.blobs.List(context.Background(), blob.ListOptions{Prefix: manifest.PinPrefix(f.domain)}) {
 		if err == nil {

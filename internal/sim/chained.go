@@ -98,8 +98,8 @@ func (l *workload) isChain(asset string) bool {
 	return l.partitioned[asset]
 }
 
-// chainedRun reads the plan of a new run of a world with chains, and checks it.
-func (o *oracle) chainedRun(f *followed, run *state.Run) {
+// checkChainedRun reads the plan of a new run of a world with chains, and checks it.
+func (o *oracle) checkChainedRun(f *followed, run *state.Run) {
 	if o.w.cfg.Chained == 0 || o.w.cfg.Batched > 0 || run.PlanRef == "" {
 		return
 	}
@@ -108,13 +108,13 @@ func (o *oracle) chainedRun(f *followed, run *state.Run) {
 		return // other checks report the missing plan
 	}
 	if built, err := plan.Decode(data); err == nil {
-		o.chained(f, run, built)
+		o.checkChain(f, run, built)
 	}
 }
 
-// chained checks a new run. A task of a chain must read only days in its window. It must wait for exactly those days
+// checkChain checks a new run. A task of a chain must read only days in its window. It must wait for exactly those days
 // in the window that the run also materializes, and must read them.
-func (o *oracle) chained(f *followed, run *state.Run, built *plan.Plan) {
+func (o *oracle) checkChain(f *followed, run *state.Run, built *plan.Plan) {
 	days := map[string]string{} // tasks of chains, by asset and day
 	for i := range built.Tasks {
 		if t := &built.Tasks[i]; o.w.load.isChain(t.AssetKey) && t.PartitionKey != "" {

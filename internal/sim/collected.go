@@ -42,10 +42,10 @@ type laterStore struct {
 
 func (s laterStore) Now(ctx context.Context) (time.Time, error) { return s.clock.Now(), ctx.Err() }
 
-// collected checks, on a copy of the store, that unreferenced objects are deleted in the end. It publishes two more
-// revisions, after so much time that no earlier revision needs to be kept. After that, only the newest revisions and
-// their files may be left.
-func (o *oracle) collected(f *followed) {
+// checkStateCollection checks, on a copy of the store, that unreferenced objects are deleted in the end. It publishes
+// two more revisions, after so much time that no earlier revision needs to be kept. After that, only the newest
+// revisions and their files may be left.
+func (o *oracle) checkStateCollection(f *followed) {
 	if f.manifest == nil {
 		return
 	}
@@ -65,7 +65,7 @@ func (o *oracle) collected(f *followed) {
 			return
 		}
 	}
-	o.onlyNewest(f, blobs, m)
+	o.checkOnlyNewest(f, blobs, m)
 }
 
 func publishAndCollect(manifests *manifest.Store, collector *manifest.Collector, m *manifest.Manifest) error {
@@ -87,8 +87,8 @@ func publishAndCollect(manifests *manifest.Store, collector *manifest.Collector,
 	return nil
 }
 
-// onlyNewest checks that only objects of the newest revision are left.
-func (o *oracle) onlyNewest(f *followed, blobs *memblob.Store, m *manifest.Manifest) {
+// checkOnlyNewest checks that only objects of the newest revision are left.
+func (o *oracle) checkOnlyNewest(f *followed, blobs *memblob.Store, m *manifest.Manifest) {
 	needed := map[string]bool{manifest.Key(f.domain, m.Revision): true, manifest.Key(f.domain, m.Revision-1): true}
 	for _, file := range o.filesOf(f, m) {
 		needed[file.Key] = true

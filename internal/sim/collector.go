@@ -201,8 +201,8 @@ func (o *oracle) deletingKept(p *process, f *followed, key, materialization stri
 	}
 }
 
-// show records each materialization that a partition has shown in this timeline, with its output directory.
-func (o *oracle) show(f *followed, rebuilt bool) {
+// noteShown records each materialization that a partition has shown in this timeline, with its output directory.
+func (o *oracle) noteShown(f *followed, rebuilt bool) {
 	if rebuilt {
 		clear(f.shown)
 	}
@@ -256,15 +256,15 @@ func (o *oracle) reads(run *state.Run) map[string]string {
 	return uris
 }
 
-// planned records new runs, and checks that the outputs that their plans read exist. A retry is an exception: an
+// checkPlanned records new runs, and checks that the outputs that their plans read exist. A retry is an exception: an
 // output that it reads may be deleted before the retry is published.
-func (o *oracle) planned(f *followed, rebuilt bool) {
+func (o *oracle) checkPlanned(f *followed, rebuilt bool) {
 	for run := range changed(f, f.state.Runs) {
 		if _, known := f.seenAt[run.RunID]; known {
 			continue
 		}
 		f.seenAt[run.RunID] = o.w.now()
-		o.chainedRun(f, run)
+		o.checkChainedRun(f, run)
 		if o.w.cfg.Collectors == 0 || run.State.Terminal() || run.ParentRunID != "" || rebuilt {
 			continue
 		}
@@ -277,9 +277,9 @@ func (o *oracle) planned(f *followed, rebuilt bool) {
 	}
 }
 
-// garbageCollected checks, on a copy, that the collector deletes all unreferenced outputs and logs in the end. A long
-// time after the last run, only the visible outputs of partitions may be left.
-func (o *oracle) garbageCollected(f *followed) {
+// checkOutputCollection checks, on a copy, that the collector deletes all unreferenced outputs and logs in the end. A
+// long time after the last run, only the visible outputs of partitions may be left.
+func (o *oracle) checkOutputCollection(f *followed) {
 	if f.manifest == nil {
 		return
 	}
@@ -304,7 +304,7 @@ func (o *oracle) garbageCollected(f *followed) {
 			return
 		}
 	}
-	o.onlyShown(f, blobs)
+	o.checkOnlyShown(f, blobs)
 }
 
 // aged is a store in which every object has just been written, according to a clock that is ahead. The store in memory
@@ -321,9 +321,9 @@ func (a aged) Head(ctx context.Context, key string) (blob.Object, error) {
 	return o, err
 }
 
-// onlyShown checks that only the visible outputs of partitions are left, and that they are
+// checkOnlyShown checks that only the visible outputs of partitions are left, and that they are
 // complete.
-func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
+func (o *oracle) checkOnlyShown(f *followed, blobs blob.Store) {
 	ctx := context.Background()
 	shown, cells, pending := map[string]string{}, map[string]bool{}, pendingOutputs(f.state)
 	for row := range f.state.Partitions.All {

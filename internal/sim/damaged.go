@@ -178,24 +178,24 @@ func (w *world) readInputs(p *process, e worker.Execution) error {
 	k := &call{proc: p, label: fmt.Sprintf("inputs of %s %s/%d", e.RunID, e.TaskKey, e.Attempt)}
 	k.begin = func() {
 		for i, f := range files {
-			w.oracle.input(e, f.Key, contents[i])
+			w.oracle.checkInput(e, f.Key, contents[i])
 		}
 		close(k.done)
 	}
 	return w.park(context.Background(), k)
 }
 
-// input checks that a task has read the committed content of an input file.
-func (o *oracle) input(e worker.Execution, key string, content []byte) {
+// checkInput checks that a task has read the committed content of an input file.
+func (o *oracle) checkInput(e worker.Execution, key string, content []byte) {
 	o.w.counts["input files read"]++
 	if !bytes.Equal(content, o.w.made[key]) {
 		o.violation("damaged outputs", "attempt %d of task %s of run %s reads %s, which is damaged", e.Attempt, e.TaskKey, e.RunID, key)
 	}
 }
 
-// refusedInputs checks attempts that failed because an input was invalid or missing: the error must name a damaged
+// checkRefusedInputs checks attempts that failed because an input was invalid or missing: the error must name a damaged
 // file. In worlds with collectors, it may instead name a missing file, because the file may have been collected.
-func (o *oracle) refusedInputs(f *followed) {
+func (o *oracle) checkRefusedInputs(f *followed) {
 	if o.w.cfg.Faults.Damaged == 0 {
 		return
 	}

@@ -92,9 +92,9 @@ func (f *followed) noteDeployments(data []byte) {
 	}
 }
 
-// deployments checks that each new deployment replaced the release that it expected, and that
+// checkDeployments checks that each new deployment replaced the release that it expected, and that
 // deployments changed no run.
-func (o *oracle) deployments(f *followed, before, after *state.State) {
+func (o *oracle) checkDeployments(f *followed, before, after *state.State) {
 	replaced, current := map[string]string{}, 0
 	for row := range after.Deployments.All {
 		if row.SupersededAt == 0 {
@@ -132,9 +132,9 @@ func (o *oracle) deployments(f *followed, before, after *state.State) {
 	}
 }
 
-// freshness compares each fresh partition with the outputs that its task has read. A plan names an output of the same
-// run by its task, and an output of an earlier run by its id.
-func (o *oracle) freshness(f *followed) {
+// checkFreshness compares each fresh partition with the outputs that its task has read. A plan names an output of the
+// same run by its task, and an output of an earlier run by its id.
+func (o *oracle) checkFreshness(f *followed) {
 	if f.unordered || len(f.state.Deployments.Rows()) == 0 {
 		return
 	}
@@ -164,7 +164,7 @@ func (o *oracle) freshness(f *followed) {
 			if row.Code != "" && !slices.Contains(codes(p.Key), row.Code) {
 				o.violation("I-21 never fresh when stale", "%s is fresh with code %s, but the current code is %s", row.TaskKey, row.Code, assets[i].Code)
 			}
-			o.freshInputs(f, row, o.freshMark(f, row))
+			o.checkFreshInputs(f, row, o.freshMark(f, row))
 		}
 	}
 }
@@ -226,9 +226,10 @@ func readFor(batch []string, partition, input string) bool {
 	return input == partition || !slices.Contains(batch, input)
 }
 
-// freshInputs checks that a fresh partition has read the visible output of each input. A mark may declare the partition
-// fresh up to a fold sequence number, "declared". The partition may have missed visible outputs up to this number.
-func (o *oracle) freshInputs(f *followed, row *state.Partition, declared int64) {
+// checkFreshInputs checks that a fresh partition has read the visible output of each input. A mark may declare the
+// partition fresh up to a fold sequence number, "declared". The partition may have missed visible outputs up to this
+// number.
+func (o *oracle) checkFreshInputs(f *followed, row *state.Partition, declared int64) {
 	run := f.state.Runs.Get(row.RunID)
 	if run == nil {
 		return

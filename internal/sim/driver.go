@@ -32,7 +32,7 @@ type call struct {
 	proc   *process
 	label  string
 	begin  func()          // the driver calls this function when the call begins
-	serves int             // number of the request that the call serves; orders calls that are otherwise equal
+	serves int             // number of the request that the call serves; the driver sorts equal calls by it
 	ctx    context.Context //nolint:containedctx // the caller's context
 	done   chan struct{}
 }

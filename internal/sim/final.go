@@ -20,22 +20,22 @@ import (
 func (o *oracle) final() {
 	for _, d := range o.w.domains {
 		f := o.domains[d]
-		o.outcomes(f)
-		o.ticked(f)
+		o.checkOutcomes(f)
+		o.checkEndedSchedules(f)
 		o.eventsOfBackfills(f)
-		o.freshness(f)
+		o.checkFreshness(f)
 		o.checkEntries(f)
-		o.refusedInputs(f)
-		o.replay(f)
+		o.checkRefusedInputs(f)
+		o.checkReplay(f)
 		o.bareLedger(f)
-		o.collected(f)
-		o.garbageCollected(f)
-		o.bounded(f)
+		o.checkStateCollection(f)
+		o.checkOutputCollection(f)
+		o.checkEntryCount(f)
 	}
 }
 
-// outcomes compares the outcome of each task with a simple model.
-func (o *oracle) outcomes(f *followed) {
+// checkOutcomes compares the outcome of each task with a simple model.
+func (o *oracle) checkOutcomes(f *followed) {
 	keys := map[string]string{}
 	for run := range f.state.Runs.All {
 		if other := keys[run.RunKey]; run.RunKey != "" && other != "" {
@@ -142,8 +142,8 @@ func (o *oracle) repairs(f *followed, blobs blob.Store) repair.Config {
 	}
 }
 
-// replay verifies that a replay of the ledger in the recorded order yields the same rows.
-func (o *oracle) replay(f *followed) {
+// checkReplay verifies that a replay of the ledger in the recorded order yields the same rows.
+func (o *oracle) checkReplay(f *followed) {
 	if f.manifest == nil {
 		return
 	}
@@ -255,9 +255,9 @@ func leftNoTrace(st *state.State, run *state.Run) bool {
 	return !said
 }
 
-// bounded checks that the number of entries is within a bound that depends on attempts, tasks and time: no repair may
-// cause further repairs without end.
-func (o *oracle) bounded(f *followed) {
+// checkEntryCount checks that the number of entries is within a bound that depends on attempts, tasks and time: no
+// repair may cause further repairs without end.
+func (o *oracle) checkEntryCount(f *followed) {
 	attempts := f.state.Attempts.Len()
 	minutes := int((o.w.elapsed() - o.w.cfg.Faults.outage()).Minutes())
 	most := 50 + 12*attempts + 12*f.state.Tasks.Len() + 20*minutes*(1+o.w.cfg.Workers)

@@ -72,9 +72,9 @@ func (f *followed) noteForgotten(entry string, data []byte) {
 	}
 }
 
-// forgotten compares the forgotten assets with the folded commands. For each asset, the command with the greatest id
-// applies: readers must find exactly the outputs that became visible after this command was folded.
-func (o *oracle) forgotten(f *followed) {
+// checkForgotten compares the forgotten assets with the folded commands. For each asset, the command with the greatest
+// id applies: readers must find exactly the outputs that became visible after this command was folded.
+func (o *oracle) checkForgotten(f *followed) {
 	if len(f.forgetCommands) == 0 {
 		return
 	}

@@ -87,9 +87,9 @@ func (k *modelKey) change(known, add bool, id string, seq int64) {
 	}
 }
 
-// keySets applies the folded key commands in the order of folding, and compares the result with the rows of the
+// checkKeySets applies the folded key commands in the order of folding, and compares the result with the rows of the
 // key sets.
-func (o *oracle) keySets(f *followed) {
+func (o *oracle) checkKeySets(f *followed) {
 	seqs := map[int64]keyCommand{}
 	var order []int64
 	for _, c := range f.keyCommands {

@@ -234,7 +234,7 @@ func (p *project) largeSelection(only, draw int) []plan.Selection {
 	return []plan.Selection{s}
 }
 
-// scheduledPartitions returns the partitions of each run of a schedule of a partitioned asset.
+// scheduledPartitions returns the selection of partitions for a schedule that runs a partitioned asset.
 func (l *workload) scheduledPartitions(r *rand.Rand, asset string) []string {
 	most := 30
 	if l.w.cfg.Slowed > 0 {

@@ -54,9 +54,9 @@ func (f *followed) noteLimits(entry string, data []byte) {
 	}
 }
 
-// lastSetting checks that each limit has the value of the latest folded command. The order of folding must not matter:
-// an earlier command must not replace a later one.
-func (o *oracle) lastSetting(f *followed) {
+// checkSettings checks that each limit has the value of the latest folded command. The order of folding must not
+// matter: an earlier command must not replace a later one.
+func (o *oracle) checkSettings(f *followed) {
 	for key, settings := range f.settings {
 		last := setting{}
 		for _, s := range settings {

@@ -98,9 +98,9 @@ func (f *followed) said() (said map[state.Key3]markCommand, differs bool) {
 	return said, true
 }
 
-// marked compares the marks of current outputs with the folded commands. Readers must not find outputs that are
+// checkMarks compares the marks of current outputs with the folded commands. Readers must not find outputs that are
 // marked as missing, and every mark must come from a command.
-func (o *oracle) marked(f *followed) {
+func (o *oracle) checkMarks(f *followed) {
 	if len(f.markCommands) == 0 {
 		return
 	}

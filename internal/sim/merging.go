@@ -26,8 +26,8 @@ import (
 )
 
 // In some worlds, small outputs of partitioned assets are merged: by workers after their tasks, and by machines that
-// act like servo admin merge. Only the format of merged files is simulated: a merged file contains the single files
-// of each cell, byte for byte. So the oracle can compare the bytes that a task reads with the bytes of the outputs.
+// act like servo admin merge. Only the format of merged files is simulated: a merged file contains the files of all its
+// outputs, byte for byte. So the oracle can compare the bytes that a task reads with the bytes of the outputs.
 
 // drawMerging enables merging in some worlds. It runs after all other draws, because they depend on values that it
 // changes.
@@ -221,7 +221,7 @@ func (w *world) readRows(p *process, e worker.Execution) error {
 	}
 	k := &call{proc: p, label: fmt.Sprintf("rows of %s %s/%d", e.RunID, e.TaskKey, e.Attempt)}
 	k.begin = func() {
-		w.oracle.rows(e, rows, contents)
+		w.oracle.checkRows(e, rows, contents)
 		close(k.done)
 	}
 	return w.park(context.Background(), k)
@@ -246,8 +246,8 @@ func readOne(rows *worker.InputRows) (contents [][]byte, err error) {
 	return contents, nil
 }
 
-// rows checks that a task reads exactly the committed rows of its inputs, in the order of the inputs.
-func (o *oracle) rows(e worker.Execution, rows []worker.InputRows, contents [][][]byte) {
+// checkRows checks that a task reads exactly the committed rows of its inputs, in the order of the inputs.
+func (o *oracle) checkRows(e worker.Execution, rows []worker.InputRows, contents [][][]byte) {
 	var want, got []string
 	for _, uri := range e.Inputs {
 		if key := uri + rowsName; o.w.made[key] != nil {
@@ -285,7 +285,7 @@ type mergedFile struct {
 // damage the object later.
 func (w *world) mergedWritten(d ids.Domain, prefix, key string) {
 	if key == merged.IndexKey(prefix) {
-		w.oracle.indexed(d, prefix)
+		w.oracle.checkIndex(d, prefix)
 	}
 	r := random(w.cfg.Seed, "damage "+key, w.steps)
 	if r.IntN(1000) < w.cfg.Faults.Damaged {
@@ -303,9 +303,9 @@ func (w *world) damageMerged(r *rand.Rand, key string) {
 	w.fault("merged file damaged")
 }
 
-// indexed checks the merged files that an index names for the first time: they must contain the files of their
+// checkIndex checks the merged files that an index names for the first time: they must contain the files of their
 // outputs, byte for byte.
-func (o *oracle) indexed(d ids.Domain, prefix string) {
+func (o *oracle) checkIndex(d ids.Domain, prefix string) {
 	ctx := context.Background()
 	index, _, _, err := merged.Load(ctx, o.w.blobs, prefix)
 	if err != nil {
@@ -323,12 +323,12 @@ func (o *oracle) indexed(d ids.Domain, prefix string) {
 		}
 		o.merged[e.ID] = &mergedFile{prefix: prefix, since: o.w.now(), cells: f.Cells}
 		o.w.fault("merged file published")
-		o.mergedContent(d, prefix, e.ID, f)
+		o.checkMergedContent(d, prefix, e.ID, f)
 	}
 }
 
-// mergedContent compares a new merged file with the single files of its cells.
-func (o *oracle) mergedContent(d ids.Domain, prefix, id string, f *merged.File) {
+// checkMergedContent compares a new merged file with the single files of its cells.
+func (o *oracle) checkMergedContent(d ids.Domain, prefix, id string, f *merged.File) {
 	data, _, err := o.w.blobs.Get(context.Background(), merged.DataKey(prefix, id))
 	if err != nil || int64(len(data)) != f.Size || blob.CRC32C(data) != f.CRC32C {
 		return // the merged file was damaged or deleted

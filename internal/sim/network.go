@@ -170,7 +170,7 @@ func (r *request) serve(method string, u *url.URL, header http.Header, body []by
 			p.open = slices.DeleteFunc(p.open, func(o *request) bool { return o == r })
 			r.w.note("respond %d %s %d", r.id, r.name, rec.status)
 			if p.machine.kind == "compactor" && rec.status < http.StatusMultipleChoices {
-				r.w.oracle.acknowledged(p, body, rec.body.Bytes())
+				r.w.oracle.checkAnswer(p, body, rec.body.Bytes())
 			}
 			r.answer(answer{status: rec.status, header: rec.header, body: rec.body.Bytes()})
 			close(k.done)

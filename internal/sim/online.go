@@ -129,8 +129,8 @@ func (w *world) atDriver(p *process, do func()) {
 	_ = w.park(context.Background(), k)
 }
 
-// rebuiltOnline checks that a rebuild in the recorded order changed no row.
-func (o *oracle) rebuiltOnline(f *followed, m *manifest.Manifest, before, after *state.State) {
+// checkOnlineRebuild checks that a rebuild in the recorded order changed no row.
+func (o *oracle) checkOnlineRebuild(f *followed, m *manifest.Manifest, before, after *state.State) {
 	was, is := state.New(f.domain), state.New(f.domain)
 	was.Load(before.All().KeptFrom(m.BaseSnapshot.RunsFrom))
 	is.Load(after.All().KeptFrom(m.BaseSnapshot.RunsFrom))
@@ -142,10 +142,10 @@ func (o *oracle) rebuiltOnline(f *followed, m *manifest.Manifest, before, after 
 	}
 }
 
-// rebuiltBare checks the result of a bare rebuild. Rows may differ, because timers and limits may have decided
+// checkBareRebuild checks the result of a bare rebuild. Rows may differ, because timers and limits may have decided
 // differently. No folded entry may be missing, except abandoned ones: their writers have appended the events again, and
 // checkEntries checks this.
-func (o *oracle) rebuiltBare(f *followed, before, after *state.State) {
+func (o *oracle) checkBareRebuild(f *followed, before, after *state.State) {
 	f.unordered, f.rebuiltAt = true, o.w.now()
 	for row := range before.Entries.All {
 		if _, abandoned := f.abandoned[row.Entry]; !abandoned && lastSeq(after, row.Entry) < 0 {

@@ -63,8 +63,8 @@ func (o *oracle) violation(invariant, format string, args ...any) {
 	}
 }
 
-// published updates the oracle for a new manifest.
-func (o *oracle) published(key string) {
+// notePublished updates the oracle for a new manifest.
+func (o *oracle) notePublished(key string) {
 	d, revision, err := manifest.ParseKey(key)
 	if err != nil {
 		o.violation("one history", "manifest key %s: %v", key, err)
@@ -119,7 +119,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 			return
 		}
 	}
-	o.files(f, m)
+	o.checkFiles(f, m)
 	before := f.state
 	next, rows, err := o.load(f, m)
 	if err != nil {
@@ -127,12 +127,12 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 		return
 	}
 	rebuilt := f.manifest == nil && m.Writer == bareWriter || f.manifest != nil && m.Timeline != f.manifest.Timeline
-	o.liveRows(f, m)
+	o.checkLiveRows(f, m)
 	if rebuilt && m.Writer == onlineWriter {
-		o.rebuiltOnline(f, m, before, next)
+		o.checkOnlineRebuild(f, m, before, next)
 	}
 	if rebuilt && m.Writer == bareWriter {
-		o.rebuiltBare(f, before, next)
+		o.checkBareRebuild(f, before, next)
 	}
 	f.manifest, f.state, f.rows, f.ended = m, next, rows, false
 	slots := f.index.follow(f, before)
@@ -145,26 +145,26 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 		}
 	}
 	o.check(f, m.Revision)
-	o.wakeup(f, m)
-	o.recorded(f, rebuilt)
-	o.planned(f, rebuilt)
-	o.show(f, rebuilt)
-	o.lastSetting(f)
-	o.keySets(f)
-	o.marked(f)
-	o.forgotten(f)
-	o.hold(f)
-	o.scheduled(f, before, next, rebuilt)
-	o.backfilled(f, before, next, rebuilt)
-	o.alerted(f, before, next, rebuilt)
+	o.checkWakeup(f, m)
+	o.checkRecorded(f, rebuilt)
+	o.checkPlanned(f, rebuilt)
+	o.noteShown(f, rebuilt)
+	o.checkSettings(f)
+	o.checkKeySets(f)
+	o.checkMarks(f)
+	o.checkForgotten(f)
+	o.notePins(f)
+	o.checkSchedules(f, before, next, rebuilt)
+	o.checkBackfills(f, before, next, rebuilt)
+	o.checkAlerts(f, before, next, rebuilt)
 	if !rebuilt {
-		o.transitions(f, before, next)
+		o.checkTransitions(f, before, next)
 	}
 	// If the recorded order is lost, entries are folded in the order of their names, which depends on clocks. A limit
 	// may then be folded after admissions that it should have bounded. The oracle applies the limit to later admissions
 	// only.
 	if !rebuilt || !f.unordered {
-		o.limits(f, before, next, slots)
+		o.checkLimits(f, before, next, slots)
 	}
 }
 
@@ -182,8 +182,8 @@ func (o *oracle) check(f *followed, revision int64) {
 	}
 }
 
-// load returns the state of a manifest including history, and the rows that differ from the previous state. It
-// applies the new deltas to the previous state, or reads the whole new state and returns no rows.
+// load returns the state that a manifest describes, including history, and the rows that differ from the previous
+// state. It applies the new deltas to the previous state, or reads the whole new state and returns no rows.
 func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, *state.Rows, error) {
 	ctx := context.Background()
 	if f.manifest == nil || f.manifest.Timeline != m.Timeline || o.w.cfg.Parquet {
@@ -227,7 +227,7 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, *state.R
 	return next, rows, nil
 }
 
-// whole reads the state of a manifest including history.
+// whole reads the state that a manifest describes, including history.
 func (o *oracle) whole(store *manifest.Store, m *manifest.Manifest) (*state.State, error) {
 	ctx := context.Background()
 	st, err := snapshot.Load(ctx, o.w.codec, store, m)
@@ -254,8 +254,8 @@ func hasMerged(before, m *manifest.Manifest) bool {
 	})
 }
 
-// files checks that the files of a manifest exist and are intact.
-func (o *oracle) files(f *followed, m *manifest.Manifest) {
+// checkFiles checks that the files of a manifest exist and are intact.
+func (o *oracle) checkFiles(f *followed, m *manifest.Manifest) {
 	old := map[string]bool{}
 	if f.manifest != nil {
 		for _, file := range o.filesOf(f, f.manifest) {
@@ -322,10 +322,10 @@ func (o *oracle) checkRead(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 // timeline and the first revision of the new one. It allows for a few requests of four minutes each.
 const restartTime = 20 * time.Minute
 
-// damaged handles a reader that reports a damaged state. This is a violation unless an operator repairs the domain.
-// It is also allowed during a bare rebuild of a domain without manifests: the rebuild first raises the boundary above
-// all old revisions, so the domain has no revision until the rebuild publishes.
-func (o *oracle) damaged(p *process, d ids.Domain, err error) {
+// handleDamaged handles a reader that reports a damaged state. This is a violation unless an operator repairs the
+// domain. It is also allowed during a bare rebuild of a domain without manifests: the rebuild first raises the boundary
+// above all old revisions, so the domain has no revision until the rebuild publishes.
+func (o *oracle) handleDamaged(p *process, d ids.Domain, err error) {
 	f := o.domains[d]
 	restarting := f.ended || !f.endedAt.IsZero() && o.w.now().Sub(f.endedAt) < restartTime
 	if o.w.counts["under repair"] == 0 && o.w.counts["wiped"] == 0 && !restarting {

@@ -58,9 +58,9 @@ type heldRevision struct {
 	outputs map[string]string // URIs by materialization
 }
 
-// hold handles the pins in the newest revision: for each pinned revision, it records the outputs that this revision
+// notePins handles the pins in the newest revision: for each pinned revision, it records the outputs that this revision
 // shows.
-func (o *oracle) hold(f *followed) {
+func (o *oracle) notePins(f *followed) {
 	for row := range f.state.Pins.All {
 		past, known := f.past[row.Number()]
 		if _, held := f.held[row.Number()]; held || !known {

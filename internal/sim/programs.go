@@ -108,7 +108,7 @@ func runReader(ctx context.Context, p *process) {
 			if err == nil {
 				w.oracle.checkRead(p, d, snap)
 			} else if corrupt := (*manifest.CorruptError)(nil); errors.As(err, &corrupt) || errors.Is(err, manifest.ErrMissing) {
-				w.oracle.damaged(p, d, err)
+				w.oracle.handleDamaged(p, d, err)
 			}
 			close(k.done)
 		}

@@ -18,12 +18,12 @@ import (
 // keptPromises is the name of the invariant about deadlines, freshness and SLAs.
 const keptPromises = "I-31 verdicts are right"
 
-// promised checks the verdicts of a revision about deadlines, freshness and SLAs.
-func (o *oracle) promised(f *followed, before, after *state.State) {
+// checkVerdicts checks the verdicts of a revision about deadlines, freshness and SLAs.
+func (o *oracle) checkVerdicts(f *followed, before, after *state.State) {
 	skew := time.Duration(2*o.w.cfg.Faults.MaxSkew)*time.Second + time.Minute
 	for is := range changed(f, after.DeadlineMisses) {
 		if before.DeadlineMisses.Get(is.MissID) == nil {
-			o.missed(f, before, after, is, skew)
+			o.checkMissed(f, before, after, is, skew)
 		}
 	}
 	for is := range changed(f, after.Promises) {
@@ -31,7 +31,7 @@ func (o *oracle) promised(f *followed, before, after *state.State) {
 		if was == is || was == nil {
 			continue
 		}
-		o.met(f, after, was, is)
+		o.checkMet(f, after, was, is)
 		if is.LagAt != 0 && is.LagAt != is.DataAt.Add(time.Duration(is.MaxLagSec)*time.Second) {
 			o.violation(keptPromises, "the newest output of %s in %s is from %s and may be %d s old, but its age is checked at %s", is.AssetKey, f.domain, is.DataAt, is.MaxLagSec, is.LagAt)
 		}
@@ -58,9 +58,9 @@ func (o *oracle) promised(f *followed, before, after *state.State) {
 	}
 }
 
-// missed checks a missed deadline: it must have been due, and a partition must have been missing or
+// checkMissed checks a missed deadline: it must have been due, and a partition must have been missing or
 // stale.
-func (o *oracle) missed(f *followed, before, after *state.State, m *state.DeadlineMiss, skew time.Duration) {
+func (o *oracle) checkMissed(f *followed, before, after *state.State, m *state.DeadlineMiss, skew time.Duration) {
 	watched := o.w.load.watchedOf(f.domain)
 	i := slices.IndexFunc(watched, func(w event.WatchedAsset) bool { return w.Asset == m.AssetKey })
 	var missing []string
@@ -120,8 +120,8 @@ func (o *oracle) freshOf(f *followed, s *state.State, asset string) (map[string]
 	return fresh, nil
 }
 
-// met checks an asset that has met a deadline: the asset must have an output.
-func (o *oracle) met(f *followed, s *state.State, was, is *state.Promise) {
+// checkMet checks an asset that has met a deadline: the asset must have an output.
+func (o *oracle) checkMet(f *followed, s *state.State, was, is *state.Promise) {
 	if was.DueAt == 0 || was.Version != is.Version || is.DueAt == was.DueAt && is.Period == was.Period {
 		return
 	}
@@ -140,8 +140,8 @@ func (o *oracle) met(f *followed, s *state.State, was, is *state.Promise) {
 	}
 }
 
-// latePromises checks the delays of verdicts.
-func (o *oracle) latePromises(f *followed, late event.Time) {
+// checkLatePromises checks the delays of verdicts.
+func (o *oracle) checkLatePromises(f *followed, late event.Time) {
 	for p := range f.state.Promises.All {
 		for what, at := range map[string]event.Time{"its deadline should have been judged": p.NextAt, "its verdict should have arrived": p.WantedAt, "it should have been reported as too old": p.LagAt} {
 			if at != 0 && at < late {

@@ -151,8 +151,8 @@ func (o *oracle) allowed(f *followed, m *contract.CommitMarker) bool {
 	return f.approved[m.MaterializationID] || row.CommandID == "" && q != nil && q.Approve && row.ResolvedAt >= row.ExpiresAt
 }
 
-// audited checks every output that became visible: either its checks have passed, or a decision has published it.
-func (o *oracle) audited(f *followed, before, after *state.State) {
+// checkAudits checks every output that became visible: either its checks have passed, or a decision has published it.
+func (o *oracle) checkAudits(f *followed, before, after *state.State) {
 	if o.w.cfg.Checked == 0 {
 		return
 	}

@@ -33,8 +33,8 @@ var causesOfRules = map[string][]string{
 	"recovered": {event.CauseRecovered},
 }
 
-// reported checks that each rule has counted the transitions of a revision.
-func (o *oracle) reported(f *followed, before, after *state.State) {
+// checkRuleCounts checks that each rule has counted the transitions of a revision.
+func (o *oracle) checkRuleCounts(f *followed, before, after *state.State) {
 	counts := countTransitions(f, before, after)
 	for rule := range causesOfRules {
 		was, is := before.AlertRules.Get(rule), after.AlertRules.Get(rule)
@@ -99,7 +99,7 @@ func countTransitions(f *followed, before, after *state.State) map[string]transi
 }
 
 // countLags counts the assets whose newest output has become too old. A task that succeeds in the same revision may
-// have ended a lag, so each success raises the upper bound.
+// have replaced such an output, so each success raises the upper bound.
 func countLags(f *followed, before, after *state.State) (n transitionCount) {
 	for is := range changed(f, after.Promises) {
 		was := before.Promises.Get(is.AssetKey)

@@ -87,7 +87,7 @@ func (c *World) drawClocks() {
 
 // slowed returns the factor by which an operation of a process on the store takes longer than usual. Only the creates
 // of compactors are slowed. Slow listings would stop all timers: faults would interrupt nearly all of these listings,
-// and timers fire only after a complete one.
+// and timers fire only after a complete listing.
 func (w *world) slowed(p *process, verb string) int {
 	if w.cfg.Slowed > 0 && p.machine.kind == "compactor" && verb == "create" {
 		return w.cfg.Slowed

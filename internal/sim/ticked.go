@@ -20,7 +20,6 @@ const (
 // replacedByTick is the reason for cancelling the run of an earlier tick.
 const replacedByTick = "a later tick replaces it"
 
-// instant is an instant of a schedule.
 type instant struct {
 	schedule string
 	at       event.Time
@@ -31,14 +30,14 @@ func ofCalendar(t *state.Tick) bool {
 	return t.Kind == state.TickOnTime || t.Kind == state.TickCaughtUp
 }
 
-// scheduled checks the changes of schedules, ticks and requests in a revision.
-func (o *oracle) scheduled(f *followed, before, after *state.State, rebuilt bool) {
+// checkSchedules checks the changes of schedules, ticks and requests in a revision.
+func (o *oracle) checkSchedules(f *followed, before, after *state.State, rebuilt bool) {
 	if after.Schedules.Len()+after.Requests.Len()+after.Ticks.Len() == 0 {
 		return
 	}
 	for is := range changed(f, after.Ticks) {
 		if was := before.Ticks.Get(is.TickID); was != is {
-			o.tick(f, was, is, rebuilt)
+			o.checkTick(f, was, is, rebuilt)
 		}
 	}
 	for id := range f.index.openTicks {
@@ -61,21 +60,21 @@ func (o *oracle) scheduled(f *followed, before, after *state.State, rebuilt bool
 		if was == is {
 			continue
 		}
-		o.next(f, is)
+		o.checkNextInstant(f, is)
 		if was != nil && !rebuilt && !f.unordered { // a bare rebuild loses the ticks that started no run
-			o.covered(f, before, after, was, is)
+			o.checkCovered(f, before, after, was, is)
 		}
 	}
 	if !f.unordered {
-		o.overlaps(f, after)
+		o.checkOverlaps(f, after)
 	}
-	o.wakes(f, after)
+	o.checkWakeTimer(f, after)
 }
 
-// wakes checks that the wake timer fires early enough for the first of these: the next instant of a schedule, a
-// waiting request, and the verdict about a deadline or freshness. Since the timer fires at most once a second, it may
+// checkWakeTimer checks that the wake timer fires early enough for the first of these: the next instant of a schedule,
+// a waiting request, and the verdict about a deadline or freshness. Since the timer fires at most once a second, it may
 // be a little late.
-func (o *oracle) wakes(f *followed, s *state.State) {
+func (o *oracle) checkWakeTimer(f *followed, s *state.State) {
 	earliest, what := event.Time(0), ""
 	note := func(at event.Time, name string) {
 		if at != 0 && (earliest == 0 || at < earliest) {
@@ -111,8 +110,8 @@ func stateOf(r *state.RunRequest) string {
 	return string(r.State) + " " + r.RunID
 }
 
-// tick checks a new or changed tick.
-func (o *oracle) tick(f *followed, was, is *state.Tick, rebuilt bool) {
+// checkTick checks a new or changed tick.
+func (o *oracle) checkTick(f *followed, was, is *state.Tick, rebuilt bool) {
 	if was != nil && !rebuilt && was.Outcome.Final() && was.Outcome != is.Outcome {
 		o.violation(oneTick, "tick %s of schedule %s of %s was %s, which is final, but is now %s", is.Logical, is.ScheduleID, f.domain, was.Outcome, is.Outcome)
 	}
@@ -135,9 +134,9 @@ func (o *oracle) tick(f *followed, was, is *state.Tick, rebuilt bool) {
 	o.violation(oneTick, "%s is no instant of schedule %s of %s, but has a tick", is.Logical, is.ScheduleID, f.domain)
 }
 
-// next checks that a schedule waits for the first instant after its cursor. A delay of this instant must be shorter
-// than the schedule's jitter, and must end before the following instant.
-func (o *oracle) next(f *followed, s *state.Schedule) {
+// checkNextInstant checks that a schedule waits for the first instant after its cursor. A delay of this instant must be
+// shorter than the schedule's jitter, and must end before the following instant.
+func (o *oracle) checkNextInstant(f *followed, s *state.Schedule) {
 	spec, ok := o.w.load.definitions(f.domain, s.ScheduleID)[s.Version]
 	switch {
 	case !ok:
@@ -164,9 +163,9 @@ func (o *oracle) next(f *followed, s *state.Schedule) {
 	}
 }
 
-// covered checks the instants that the cursor of a schedule has passed in a revision: each of them must have a tick,
-// or be counted as dropped.
-func (o *oracle) covered(f *followed, before, after *state.State, was, is *state.Schedule) {
+// checkCovered checks the instants that the cursor of a schedule has passed in a revision: each of them must have a
+// tick, or be counted as dropped.
+func (o *oracle) checkCovered(f *followed, before, after *state.State, was, is *state.Schedule) {
 	if is.Cursor < was.Cursor {
 		o.violation(oneTick, "the cursor of schedule %s of %s moved back from %s to %s", is.ScheduleID, f.domain, was.Cursor, is.Cursor)
 	}
@@ -226,10 +225,10 @@ func (a activeTick) String() string { return a.name }
 // ofBackfill reports whether a backfill of the schedule created the tick.
 func (a activeTick) ofBackfill() bool { return strings.HasPrefix(a.request, "backfill:") }
 
-// overlaps checks that each schedule has at most one live or requested run, and that a request is buffered only if it
-// waits for such a run. Under the policy allow_all, only the runs of backfills are limited to one, and a buffered
+// checkOverlaps checks that each schedule has at most one live or requested run, and that a request is buffered only if
+// it waits for such a run. Under the policy allow_all, only the runs of backfills are limited to one, and a buffered
 // request waits only for a backfill's run or an earlier tick.
-func (o *oracle) overlaps(f *followed, s *state.State) {
+func (o *oracle) checkOverlaps(f *followed, s *state.State) {
 	active, slots, buffered := map[string][]activeTick{}, map[string]map[string]bool{}, map[string][]*state.RunRequest{}
 	for _, id := range slices.Sorted(maps.Keys(f.index.liveRuns)) {
 		if run := s.Runs.Get(id); run.ScheduleID != "" {
@@ -303,8 +302,8 @@ func (o *oracle) unfinished(s *state.State) (left []string) {
 	return left
 }
 
-// ticked checks the schedules of a world at rest.
-func (o *oracle) ticked(f *followed) {
+// checkEndedSchedules checks the schedules of a world at rest.
+func (o *oracle) checkEndedSchedules(f *followed) {
 	for row := range f.state.Schedules.All {
 		spec, ok := o.w.load.definitions(f.domain, row.ScheduleID)[row.Version]
 		if ok && row.Live() && row.ScheduleID != farSchedule {

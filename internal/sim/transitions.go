@@ -13,10 +13,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// transitions checks the changes of one revision.
-func (o *oracle) transitions(f *followed, before, after *state.State) {
-	o.deployments(f, before, after)
-	o.audited(f, before, after)
+// checkTransitions checks the changes of one revision.
+func (o *oracle) checkTransitions(f *followed, before, after *state.State) {
+	o.checkDeployments(f, before, after)
+	o.checkAudits(f, before, after)
 	for was := range replaced(f, before.Runs) {
 		is := after.Runs.Get(was.RunID)
 		if is == nil {
@@ -34,14 +34,14 @@ func (o *oracle) transitions(f *followed, before, after *state.State) {
 		} else if was == is || *was == *is {
 			continue
 		}
-		o.transition(f, after, was, is)
+		o.checkTransition(f, after, was, is)
 		if run := before.Runs.Get(is.RunID); run != nil && run.State == state.RunCancelling && is.State == state.TaskSucceeded {
 			o.violation("cancelled is cancelled", "task %s of run %s succeeds after the request to cancel it", is.TaskKey, is.RunID)
 		}
 	}
 }
 
-func (o *oracle) transition(f *followed, s *state.State, was, is *state.Task) {
+func (o *oracle) checkTransition(f *followed, s *state.State, was, is *state.Task) {
 	switch {
 	case was.State.Terminal(): // a final state must never change: history keeps the rows of closed runs as they are
 		o.violation("I-18 finished is final", "task %s of run %s was %s and is %s", is.TaskKey, is.RunID, was.State, is.State)
@@ -55,7 +55,7 @@ func (o *oracle) transition(f *followed, s *state.State, was, is *state.Task) {
 		o.violation("INV-6 dependency order", "task %s of run %s is %s before its upstreams allow it", is.TaskKey, is.RunID, is.State)
 	}
 	if is.State == state.TaskSucceeded && was.State != state.TaskSucceeded {
-		o.output(f, is)
+		o.checkOutput(f, is)
 	}
 }
 
@@ -88,9 +88,9 @@ func failedAbove(f *followed, s *state.State, t *state.Task) bool {
 	})
 }
 
-// output verifies that each task takes effect exactly once. If the task has succeeded, its row must agree with the
+// checkOutput verifies that each task takes effect exactly once. If the task has succeeded, its row must agree with the
 // commit marker and with the files of its output.
-func (o *oracle) output(f *followed, t *state.Task) {
+func (o *oracle) checkOutput(f *followed, t *state.Task) {
 	if t.Kind == event.KindGroup {
 		return
 	}
@@ -99,7 +99,7 @@ func (o *oracle) output(f *followed, t *state.Task) {
 		o.violation("INV-4 effects once", "task %s: %v", t.TaskKey, err)
 		return
 	}
-	o.succeeded(t)
+	o.checkSucceeded(t)
 	key := contract.CommitMarkerKey(f.domain, asset, t.PartitionKey, ids.MaterializationID(f.domain, t.RunID, t.TaskKey))
 	data, _, err := o.w.blobs.Get(context.Background(), key)
 	if o.w.load.bare(t.AssetKey) {
@@ -119,7 +119,7 @@ func (o *oracle) output(f *followed, t *state.Task) {
 		return
 	}
 	if len(marker.Cells) > 0 || f.state.BatchOf(t.RunID, t.TaskKey) != nil {
-		o.batchOutput(f, t, &marker)
+		o.checkBatchOutput(f, t, &marker)
 	}
 	row := f.state.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
 	if t.SchemaHash != marker.SchemaHash || row != nil && row.MaterializationID == t.MaterializationID && row.SchemaHash != marker.SchemaHash {
@@ -134,16 +134,16 @@ func (o *oracle) output(f *followed, t *state.Task) {
 	}
 }
 
-// succeeded checks that the workload lets the attempt of a task succeed.
-func (o *oracle) succeeded(t *state.Task) {
+// checkSucceeded checks that the workload lets the attempt of a task succeed.
+func (o *oracle) checkSucceeded(t *state.Task) {
 	if b := o.w.load.behaveTask(t.TaskKey); b.failures >= t.Attempt {
 		o.violation("reference model", "task %s of run %s succeeded at attempt %d, but the first %d attempts fail", t.TaskKey, t.RunID, t.Attempt, b.failures)
 	}
 }
 
-// limits checks that the admissions of a revision exceed no limit. The parameter "then" contains the slots that were
-// in use in the previous revision.
-func (o *oracle) limits(f *followed, before, after *state.State, then slotCount) {
+// checkLimits checks that the admissions of a revision exceed no limit. The parameter "then" contains the slots that
+// were in use in the previous revision.
+func (o *oracle) checkLimits(f *followed, before, after *state.State, then slotCount) {
 	now := f.index.slots
 	var admitted []*state.Task
 	// If the folding order is lost, a report may come from an attempt that the old timeline admitted. Such an attempt

@@ -14,9 +14,9 @@ import (
 // this instant: ten minutes, plus a minute of rounding at each end.
 const wakeupSlack = 12 * time.Minute
 
-// wakeup checks the wakeup of a domain: if the domain will need a sweep, the wakeup must be early enough. The object
-// of the wakeup must exist.
-func (o *oracle) wakeup(f *followed, m *manifest.Manifest) {
+// checkWakeup checks the wakeup of a domain: if the domain will need a sweep, the wakeup must be early enough. The
+// object of the wakeup must exist.
+func (o *oracle) checkWakeup(f *followed, m *manifest.Manifest) {
 	now := event.At(o.w.now())
 	needed, ok := control.Attention(f.state, now)
 	latest := max(needed, now, m.Wakeup.Through).Add(wakeupSlack + time.Duration(o.w.cfg.Faults.MaxSkew)*time.Second)

@@ -140,7 +140,7 @@ func (w *world) drive() {
 		m.start()
 	}
 	w.every(time.Minute, w.faults.minute)
-	w.every(time.Minute, w.oracle.minute)
+	w.every(time.Minute, w.oracle.checkBounds)
 	w.restarts()
 	w.scheduleWipes()
 	w.scheduleOnline()
@@ -342,15 +342,15 @@ func (w *world) wrote(verb, key string) {
 	}
 	switch {
 	case strings.HasPrefix(key, "ledger/"):
-		w.oracle.appended(key)
+		w.oracle.noteEntry(key)
 		w.appendedAt, w.swept = w.now(), false
 		w.notify("http://compactor/v1/notifications", key, w.faults.notice())
 	case strings.HasPrefix(key, "archive/"):
-		w.oracle.archived(key)
+		w.oracle.checkArchive(key)
 	case strings.HasPrefix(key, "assets/"):
 		w.outputWritten(key)
 	case strings.HasPrefix(key, "manifests/"):
-		w.oracle.published(key)
+		w.oracle.notePublished(key)
 		w.notify("http://dispatcher/v1/notifications", key, w.faults.notice())
 	}
 }

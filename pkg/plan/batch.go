@@ -16,10 +16,10 @@ import (
 )
 
 // An asset with a batch has tasks that materialize several partitions at once. The partitions of a batch are all
-// combinations of some values of each dimension, so one list of values per dimension describes the batch exactly. There
-// are two kinds of batches. In the first kind, the partitions differ in one dimension only. The second kind requires
-// that the selected partitions are all combinations of their values. Such a batch contains all selected partitions, or
-// all that lie between two gaps in time.
+// combinations of some values of each dimension, so one list of values per dimension describes the batch exactly. If
+// the selected partitions are all combinations of their values and fit into one batch, the batch contains all of them.
+// Otherwise, the partitions of a batch differ in one dimension only. In both cases, a gap in time may end a batch: see
+// batchSize.
 
 // CheckBatch returns an error if an asset declares a batch, but must not have one.
 func (a *Asset) CheckBatch() error {

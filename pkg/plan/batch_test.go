@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// inBatches returns an asset whose tasks materialize up to size partitions.
+// inBatches returns an asset whose tasks materialize at most the given number of partitions.
 func inBatches(a plan.Asset, size int) plan.Asset {
 	a.Batch, a.Work.Batch = size, true
 	return a

@@ -49,8 +49,8 @@ func errNoOutput(a *Asset) error {
 	return fmt.Errorf("asset %s has no output to check: run it first", a.Key)
 }
 
-// withOutput returns a node that checks an asset, and those of the given keys whose partitions have an output to check.
-// The node has only the dependencies that the checks may read.
+// withOutput returns a node that checks an asset. It also returns those of the given keys whose partitions have an
+// output to check. The node has only the dependencies that the checks may read.
 func (c *chooser) withOutput(n *node, keys []string) (*node, []string, error) {
 	made := c.made(n.asset.Key)
 	has := make([]string, 0, len(keys))

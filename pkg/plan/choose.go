@@ -135,7 +135,7 @@ func (c *chooser) chooseAny(a *Asset) error {
 		if err != nil {
 			return fmt.Errorf("asset %s: %w", a.Key, err)
 		}
-		c.resolved(s, chosen)
+		c.noteSelection(s, chosen)
 		if at := timeOf(a.Partitions); at >= 0 && !chosen.Restricted[at] {
 			open = true
 			continue
@@ -194,9 +194,9 @@ func (c *chooser) fitting(a *Asset, s Selection) (Selection, error) {
 	return known, nil
 }
 
-// resolved records a selection in the plan. For a relative selection, such as latest, it records the dates that the
-// selection means.
-func (c *chooser) resolved(s Selection, chosen *space.Chosen) {
+// noteSelection records a selection in the plan. For a relative selection, such as latest, it records the dates that
+// the selection means.
+func (c *chooser) noteSelection(s Selection, chosen *space.Chosen) {
 	text := s.String()
 	if s.Relative() {
 		text = chosen.Text

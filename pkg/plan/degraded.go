@@ -15,9 +15,9 @@ const CodeUpstreamDegraded = "UPSTREAM_DEGRADED"
 
 // leaveOut removes partitions from the run. First, it removes partitions that would read a degraded output of an
 // earlier run, if their assets set require_quality. Then it also removes the partitions that read a removed partition
-// or a selected asset with problems, as a run skips the tasks after a failed task. It keeps such a reader in two cases:
-// the run only checks, or the trigger rule of the reader is all_done. leaveOut ignores the outputs of this run: whether
-// they are degraded is known only after their checks.
+// or a selected asset with problems, just as a run skips the tasks after a failed task. It keeps such a reader in two
+// cases: the run only checks, or the trigger rule of the reader is all_done. leaveOut ignores the outputs of this run:
+// whether they are degraded is known only after their checks.
 func (b *builder) leaveOut() error {
 	var reports []string
 	left := b.order[:0]

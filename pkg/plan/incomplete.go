@@ -82,8 +82,7 @@ func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []I
 	b.noteMissing(asset, upstream, len(expected), len(expected)-len(missing), expected, missing)
 }
 
-// gathered counts the partitions of one upstream asset that the tasks of an asset read through a
-// mapping.
+// gathered lists the partitions of one upstream asset that the tasks of an asset read through a mapping.
 type gathered struct {
 	// keys are the expected partitions, in the order in which the tasks read them. missing are those that do not exist.
 	keys, missing []string

@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// existing can be used as Request.Materialized. It says that an earlier run has materialized each asset,
-// unpartitioned.
+// existing can be used as Request.Materialized. It says that an earlier run has materialized each asset, without
+// partitions.
 func existing(key ids.AssetKey) []plan.Input {
 	return []plan.Input{{MaterializationID: "M-" + key.String(), URI: "assets/" + key.String() + "/"}}
 }

@@ -79,8 +79,8 @@ type Request struct {
 	// MaterializationID and URI for each partition, in any order. If Materialized is nil, there are none.
 	Materialized func(asset ids.AssetKey) []Input
 	// History returns the values that a check of an asset has measured in other partitions than the given one, the
-	// newest last. season is the day of the week of the values to return, such as monday; "" for a check without the
-	// setting seasonal. If History is nil, no values exist.
+	// newest last. The parameter "season" is the day of the week of the values to return, such as monday; it is "" for
+	// a check without the setting seasonal. If History is nil, no values exist.
 	History func(asset string, check *quality.Check, season, partition string) []int64
 	// Calendar decides which days have begun, and which have ended and are therefore expected.
 	// In the zero value, every day has begun, and partitions are expected only if their dimension declares an end.

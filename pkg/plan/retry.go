@@ -16,9 +16,9 @@ func sortInputs(items []Input) {
 
 // Retry plans a run that repeats the given tasks of an earlier run and all tasks that depend on them. A dependent task
 // must run again: either it read the output of a repeated task, or its trigger rule let it run on incomplete inputs.
-// Outputs of tasks that are not repeated become inputs from an earlier run; outputs maps the keys of these tasks to
-// their materializations. The new plan keeps the group nodes that its tasks need. A task that depends on a repeated
-// task only through an order node is not repeated, because it reads nothing of that task.
+// Outputs of tasks that are not repeated become inputs from an earlier run. The parameter "outputs" maps the keys of
+// these tasks to their materializations. The new plan keeps the group nodes that its tasks need. A task that depends on
+// a repeated task only through an order node is not repeated, because it reads nothing of that task.
 func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, error) {
 	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}, order: map[string]bool{}, dropped: map[string]bool{}}
 	known := make(map[string]bool, len(parent.Tasks))
@@ -62,7 +62,7 @@ type retry struct {
 	repeat  map[string]bool
 	outputs map[string]Input
 	groups  map[string]bool // the group nodes of the new plan
-	order   map[string]bool // the order nodes among them
+	order   map[string]bool // the order nodes among the group nodes
 	plan    *Plan
 	errs    []error
 	// dropped are the tasks that the retry cannot repeat. They would read a degraded output that they must not read, or
@@ -86,8 +86,8 @@ func (r *retry) reads(t *Task, yield func(asset string, in Input)) {
 // drop reports and records whether the retry cannot repeat a task. Such a task would read a degraded output that it
 // must not read, or it depends on a dropped task. A dependency on a dropped task counts even if the trigger rule
 // tolerates failures: an older output of the dropped upstream may be visible, and the fold would count the task's
-// output as fresh although the task has not read it. Before drop is called for a task, add must have been called for
-// the upstreams of the task.
+// output as fresh although the task has not read that older output. Before drop is called for a task, add must have
+// been called for the upstreams of the task.
 func (r *retry) drop(t *Task) bool {
 	if !r.repeat[t.TaskKey] {
 		return false

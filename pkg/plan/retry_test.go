@@ -59,9 +59,9 @@ func TestRetryIgnoresOrderNodes(t *testing.T) {
 }
 
 // Task u requires that the output of x is not degraded. It is degraded, so the retry cannot repeat u. The retry must
-// then omit the tasks that depend on u, too: an older output of u may be visible, and the fold would count the
-// outputs of these tasks as fresh although they have not read it. A task that only waits for u through an order node
-// is kept.
+// then omit the tasks that depend on u, too: an older output of u may be visible, and the fold would count the outputs
+// of these tasks as fresh although the tasks have not read the older output of u. A task that only waits for u through
+// an order node is kept.
 func TestI21RetryOmitsReadersOfDroppedTask(t *testing.T) {
 	task := func(key, rule string, deps ...string) plan.Task {
 		def := event.TaskDef{TaskKey: key, Kind: event.KindTask, AssetKey: key, DependsOn: deps, TriggerRule: rule, MaxAttempts: 1}

@@ -137,7 +137,8 @@ type Work struct {
 	// Secrets maps environment variables of Command to references for [ParseSecret]. The worker
 	// fetches the values; a plan never contains them.
 	Secrets map[string]string `json:"secrets,omitempty"`
-	// Checks decide whether the output is published. Samples is how many failing rows of each check the worker keeps.
+	// Checks decide whether the output is published. Samples is the number of failing rows that the worker keeps for
+	// each check.
 	Checks  []quality.Check `json:"checks,omitempty"`
 	Samples int             `json:"samples,omitempty"`
 	// Quarantine says how long an output that a check has blocked waits for a decision. Nil: such an output is deleted.

@@ -95,14 +95,14 @@ func (v *validator) task(i int) {
 			v.fail("group %s has no members", t.TaskKey)
 		}
 	case event.KindTask, event.KindCheck, "":
-		v.dispatched(t)
+		v.workerTask(t)
 	default:
 		v.fail("task %s has the kind %q; it must be task, group or check", t.TaskKey, t.Kind)
 	}
 }
 
-// dispatched validates a task that a worker executes. Group nodes are not such tasks.
-func (v *validator) dispatched(t *Task) {
+// workerTask validates a task that a worker executes. Group nodes are not such tasks.
+func (v *validator) workerTask(t *Task) {
 	if _, ok := v.plan.Assets[t.AssetKey]; !ok {
 		v.fail("task %s materializes the asset %q, which is not in the plan", t.TaskKey, t.AssetKey)
 	}
@@ -110,7 +110,7 @@ func (v *validator) dispatched(t *Task) {
 		v.fail("task %s: %w", t.TaskKey, err)
 	}
 	v.batch(t)
-	v.checked(t)
+	v.checkedOutput(t)
 	for _, asset := range slices.Sorted(maps.Keys(t.Inputs)) {
 		set := t.Inputs[asset]
 		if _, err := ids.ParseAssetKey(asset); err != nil {
@@ -129,8 +129,8 @@ func (v *validator) dispatched(t *Task) {
 	}
 }
 
-// checked checks the output that a task of the kind check names.
-func (v *validator) checked(t *Task) {
+// checkedOutput validates the output that a task of the kind check names.
+func (v *validator) checkedOutput(t *Task) {
 	work := v.plan.Assets[t.AssetKey]
 	switch {
 	case t.Kind != event.KindCheck && t.Checked != nil:

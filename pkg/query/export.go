@@ -168,8 +168,9 @@ func removeAbandoned(dir string, now time.Time) {
 	}
 }
 
-// replaceCatalog creates a database under a temporary name, and renames it to file when it is complete. It executes the
-// statement "last" in a new session, because only a new session returns the definitions of views in their final form.
+// replaceCatalog creates a database under a temporary name, and renames it to the given file name when it is complete.
+// It executes the statement "last" in a new session, because only a new session returns the definitions of views in
+// their final form.
 func replaceCatalog(ctx context.Context, file string, statements []string, last string) (err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(file), temporaryCatalog)
 	if err != nil {

@@ -24,8 +24,8 @@ const (
 	comparisonsPerByte = 16
 )
 
-// sizes returns the sizes of a result's rows before the driver converts them. A row can contain a list of millions of
-// values, so a check after the conversion would be too late.
+// sizes measures the rows of a result before the driver converts them. A row can contain a list of millions of values,
+// so a check after the conversion would be too late.
 type sizes struct {
 	result mapping.Result
 	most   int64

@@ -139,7 +139,7 @@ type front struct {
 	browsers *browsers
 }
 
-// passes coordinates the passes of repeated work: at most one pass runs at a time.
+// passes makes sure that at most one pass of some repeated work runs at a time.
 type passes struct {
 	mu  sync.Mutex    // locked while a pass runs
 	due chan struct{} // capacity 1; full if another pass is due

@@ -13,9 +13,9 @@ import (
 // knowsPeers is true: Linux can tell which user opened a connection.
 const knowsPeers = true
 
-// socketOwner returns the id of the user who owns the socket on this machine that is bound to local and connected to
-// remote. It returns false if the kernel lists no such connection. It also returns false if the process has closed
-// the connection, because the kernel then reports user 0.
+// socketOwner returns the id of the user who owns a socket on this machine: the socket that is bound to the address
+// "local" and connected to the address "remote". It returns false if the kernel lists no such connection. It also
+// returns false if the process has closed the connection, because the kernel then reports user 0.
 func socketOwner(local, remote netip.AddrPort) (uid int, known bool) {
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		file, err := os.Open(table)
@@ -54,8 +54,8 @@ func findSocket(lines *bufio.Scanner, local, remote netip.AddrPort) (uid int, kn
 	return 0, false
 }
 
-// sameAddress reports whether an address of /proc/net/tcp equals want. The file writes the address
-// as groups of four bytes in the machine's byte order, a colon and the port, all in hexadecimal.
+// sameAddress reports whether an address of /proc/net/tcp equals the address "want". The file contains the address as
+// groups of four bytes in the machine's byte order, a colon and the port, all in hexadecimal.
 func sameAddress(text string, want netip.AddrPort) bool {
 	const word = 4
 	digits, port, _ := strings.Cut(text, ":")

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// trouble remembers why a repeated operation fails, and since when. A full disk crashes nothing but stops all
-// progress, so a user who waits must see the error.
+// trouble remembers why a repeated operation fails, and since when. A full disk stops all progress although no process
+// crashes, so a user who waits must see the error.
 type trouble struct {
 	mu    sync.Mutex
 	err   error

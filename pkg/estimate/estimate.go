@@ -91,7 +91,7 @@ type Estimate struct {
 	Assets []Asset
 }
 
-// Of returns the estimate of a run. The parameter past contains the samples of each asset, in any order.
+// Of returns the estimate of a run. The parameter "past" contains the samples of each asset, in any order.
 func Of(tasks []Task, past map[string][]Sample, limits Limits) Estimate {
 	assets := map[string]*Asset{}
 	for i := range tasks {

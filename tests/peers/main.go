@@ -118,7 +118,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	b := &bench{self: self, servo: *servoProgram, tools: *tools, dir: dir, idle: idle}
 	report := report{Machine: machine(dir), Workloads: strings.Fields(*workloads), Idle: idle}
 	_, b.device = disk(dir)
-	if err := turns(ctx, b, rows, report.Workloads, *samples); err != nil {
+	if err := measureAll(ctx, b, rows, report.Workloads, *samples); err != nil {
 		return err
 	}
 	report.add(ctx, rows, *tools)
@@ -141,9 +141,9 @@ func choose(all []peer, names []string) ([]peer, error) {
 	return picked, nil
 }
 
-// turns measures all peers alternately: in each round, it takes one sample of each peer for each workload. Every
+// measureAll measures all peers alternately: in each round, it takes one sample of each peer for each workload. Every
 // round begins with another peer. Idle peers are measured only once, because that takes minutes.
-func turns(ctx context.Context, b *bench, rows []*row, workloads []string, samples int) error {
+func measureAll(ctx context.Context, b *bench, rows []*row, workloads []string, samples int) error {
 	for n := range samples {
 		for _, workload := range workloads {
 			if workload == work.Idle && n > 0 {

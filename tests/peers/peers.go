@@ -38,7 +38,7 @@ const (
 	restatePartitions = 2
 )
 
-// peers returns all peers. The parameter tools is the folder in which their servers and packages are installed.
+// peers returns all peers. The parameter "tools" is the folder in which their servers and packages are installed.
 func peers(tools string) []peer {
 	postgres := new(server.Postgres)
 	restate := server.Restate(filepath.Join(tools, nodePeers, "restate", "node_modules"), restatePartitions)

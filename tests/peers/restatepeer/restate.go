@@ -140,7 +140,7 @@ func (e *engine) blocks(ctx restate.Context, of request, tasks []int) error {
 	return nil
 }
 
-// called executes tasks as calls of the handler task.
+// called executes tasks as calls of the handler "task".
 func called(ctx restate.Context, of request, tasks []int) error {
 	ends := make([]restate.ResponseFuture[int], len(tasks))
 	for i, task := range tasks {

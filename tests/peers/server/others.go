@@ -34,7 +34,7 @@ func Redis(ctx context.Context, dir string) (Running, error) {
 	return Running{Address: address, Stop: func() error { return server.stop(syscall.SIGTERM) }}, nil
 }
 
-// Restate starts a single node with default settings except the number of partitions. The parameter modules is the
+// Restate starts a single node with default settings except the number of partitions. The parameter "modules" is the
 // folder of its packages, one of which contains the program for this platform.
 func Restate(modules string, partitions int) Start {
 	return func(ctx context.Context, dir string) (Running, error) {

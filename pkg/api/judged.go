@@ -106,7 +106,7 @@ func (j *judged) results() results {
 	return all
 }
 
-// inputs contains everything, except the project, on which the statuses of partitions depend at one moment.
+// inputs contains everything on which the statuses of partitions depend at one moment, except the project.
 type inputs struct {
 	snap     *snapshot.Snapshot
 	calendar plan.Calendar

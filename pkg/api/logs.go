@@ -146,7 +146,7 @@ func (l *attemptLog) part(offset int64, limit int) *servov1.LogChunk {
 	return l.chunk(offset, text, next, l.complete && next == length)
 }
 
-// chunk returns a part of a log with the given text.
+// chunk returns a part of a log. The part consists of the given text.
 func (l *attemptLog) chunk(offset int64, text []byte, next int64, whole bool) *servov1.LogChunk {
 	return &servov1.LogChunk{
 		Attempt: l.row.Attempt, State: servov1.AttemptState_Value(enumNumber(servov1.AttemptState_Value(0).Descriptor(), string(l.row.State))),

@@ -59,8 +59,7 @@ func (m *memo) assetsAt(at moment) *judged {
 	return m.judged
 }
 
-// later reports whether the results in m are of a later revision than the one of the given moment. The caller holds the
-// lock.
+// later reports whether the results in m are of a later revision than the given moment. The caller holds the lock.
 func (m *memo) later(at moment) bool {
 	return m.at.snap != nil && at.snap.Revision < m.at.snap.Revision
 }

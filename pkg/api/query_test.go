@@ -121,7 +121,7 @@ func TestQueryLimits(t *testing.T) {
 	require.Equal(t, 5001, strings.Count(got.body, "\n")) // CSV has no default limit
 }
 
-// DuckDB must not compute, and keep in memory, rows that the answer leaves out.
+// DuckDB must neither compute nor keep in memory the rows that the answer leaves out.
 func TestQueryComputesNoRowsBeyondLimit(t *testing.T) {
 	const sql = "SELECT CASE WHEN i < 5000000 THEN i ELSE error('more rows than necessary') END AS i FROM range(10000000) t(i)"
 	for _, accept := range []string{"", "text/csv"} {

@@ -37,7 +37,7 @@ func methods() []protoreflect.MethodDescriptor {
 	return all
 }
 
-// messages calls visit once for each field of a message and of all messages nested in it.
+// messages calls the function visit once for each field of a message and of all messages nested in it.
 func messages(m protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool, visit func(protoreflect.FieldDescriptor)) {
 	if seen[m.FullName()] || m.ParentFile().Package() != "servo.v1" {
 		return

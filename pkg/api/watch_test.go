@@ -63,7 +63,7 @@ func (s *sse) event() (name, id, data string, ok bool) {
 	return "", "", "", false
 }
 
-// A client that is cut off again and again sees the last state of every row.
+// A client whose connection breaks again and again sees the last state of every row.
 func TestWatchResumesWithoutLoss(t *testing.T) {
 	f := serve(t, daily(asset("raw/days", "exit 0")), asset("report/bad", "exit 3", "raw/days"))
 	c := f.connect(t)

@@ -21,7 +21,7 @@ const (
 // Reason explains how a local time that matches the expression becomes ticks.
 type Reason struct {
 	Kind string `json:"kind"`
-	// At is the first instant that shows the local time, or the end of the gap.
+	// At is the first instant at which the clocks show the local time, or the end of the gap.
 	At    time.Time `json:"at"`
 	Local string    `json:"local"` // 2025-03-30T02:30
 	// ClocksFrom and ClocksTo are the local times before and after the clock change that causes a gap or an overlap.

@@ -4,8 +4,8 @@
 // A materialized partition p is stale if at least one of these holds:
 //
 //   - Code: the code of p is neither the current code of the asset nor accepted instead of it.
-//   - Early: the run of p was requested before the period of p had ended, or less than ready_after after the end. By
-//     now, ready_after has passed since the end.
+//   - Early: the run of p was requested before p was expected: the period of p had not ended, or the time ready_after
+//     had not passed since its end. By now, p is expected.
 //   - Upstream: p reads a partition q by the current definition, the version of q is greater than the
 //     inputs sequence of p, and p did not read q in its own chain of retries.
 //   - Future: p reads all or the newest periods of an upstream asset, and a partition q of that asset was made before
@@ -57,8 +57,8 @@ func (n *newest) newerThan(p *cell) bool {
 	return n.chains.newerThan(p)
 }
 
-// greatest contains the greatest version of many partitions. The field other contains the greatest version that was
-// made by another chain of retries than this version. In newest.runs, runs take the role of chains.
+// greatest contains the greatest version of many partitions, the chain of retries that made it, and the greatest
+// version of all other chains. In newest.runs, runs take the role of chains.
 type greatest struct {
 	version int64
 	by      uint32 // the chain or the run that made version

@@ -501,7 +501,7 @@ func TestToRunIncludesReadersOfStalePartitions(t *testing.T) {
 	require.False(t, x.Unsearched)
 }
 
-// TestExplainSearchesBehindFreshPartitions explains the last of a chain of assets whose first is stale.
+// TestExplainSearchesBehindFreshPartitions explains the last asset of a chain whose first asset is stale.
 func TestExplainSearchesBehindFreshPartitions(t *testing.T) {
 	const length = 20
 	var chain []plan.Asset

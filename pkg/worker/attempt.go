@@ -70,7 +70,7 @@ type identity struct {
 	batch  []string // the partitions of the task if it has several
 }
 
-// claim is what the task takes of the worker's limited resources.
+// claim holds the resources of the worker that are reserved for the task.
 type claim struct {
 	resources *plan.Resources // the resources that the asset declares, or nil
 	memory    *reservation    // the memory that is reserved for the task
@@ -82,7 +82,7 @@ type staged struct {
 	// views is the number of views of inputs with partition columns. Each view has a folder: the folder of the first
 	// view has the name 1, that of the second has the name 2.
 	views int
-	// fetched counts the input files that were downloaded. The name of a local copy contains its number in this count.
+	// fetched counts the downloaded input files. The next local copy is named after this number.
 	fetched int
 	// laidOut means that the folders of the inputs exist.
 	laidOut bool

@@ -39,8 +39,8 @@ func (a *attempt) executionPrefix() string {
 	return contract.ExecutionPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID, a.env.AttemptID, a.nonce)
 }
 
-// partitionVariable returns the name of the variable of a dimension. Without a batch, this is the name of the
-// dimension. With a batch, it is the name of the list of the dimension's values.
+// partitionVariable returns the name of the variable that contains the value of a dimension or, for a batch, the list
+// of its values.
 func partitionVariable(w *plan.Work, dimension string) string {
 	if w.Batch {
 		return dimension + "_keys"

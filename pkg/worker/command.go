@@ -231,7 +231,8 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 		return nil, permanent(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
 	}
 	partition := cells[0]
-	// Without this variable, the log shows what Python prints only when 8 KiB have been printed or the program ends.
+	// Without this variable, Python buffers its output, and the log shows nothing until 8 KiB are printed or the program
+	// ends.
 	env := append([]string{"PYTHONUNBUFFERED=1"}, a.inherited()...)
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
 		env = append(env, name+"="+t.Env[name])

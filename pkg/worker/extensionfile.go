@@ -28,8 +28,7 @@ func ExtensionOfFile(path string) string {
 // ExtensionFile describes the file of an extension.
 type ExtensionFile struct {
 	Platform string // for example linux_amd64
-	// DuckDB is the version of DuckDB that loads the file, without the prefix v. Version is the version of the
-	// extension.
+	// DuckDB is the version of DuckDB that loads the file, such as 1.5.6. Version is the version of the extension.
 	DuckDB, Version string
 }
 

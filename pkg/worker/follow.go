@@ -15,10 +15,10 @@ type liveLog struct {
 	mask *secret.Mask
 }
 
-// FollowLog copies the log of an attempt to the writer out, from its beginning and as it grows, until the execution
-// ends. The result found reports whether this worker executes the attempt. The copy has the same text as the log that
-// is stored at the end. If out has the method Omitted, FollowLog calls it instead of writing the line that replaces n
-// omitted bytes.
+// FollowLog copies the log of an attempt to out: first the text so far, and then new text until the execution ends. The
+// result found reports whether this worker executes the attempt. The copy has the same text as the log that is stored
+// at the end. If out has the method Omitted, FollowLog calls it instead of writing the line that replaces n omitted
+// bytes.
 func (w *Worker) FollowLog(ctx context.Context, attemptID string, out io.Writer) (found bool, err error) {
 	w.mu.Lock()
 	j := w.jobs[attemptID]

@@ -114,8 +114,7 @@ func (p *part) hasTextRows() bool {
 	return false
 }
 
-// withoutParquet returns the error for an input that has no Parquet files. The parameter names lists the files of the
-// input.
+// withoutParquet returns the error for an input that has no Parquet files, but files with the given names.
 func (in *input) withoutParquet(label string, names []string) error {
 	const write = "its command must write files that end in .parquet to SERVO_OUTPUT"
 	if len(names) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// reports is what an attempt knows of its reports to the control plane. The goroutine of the heartbeats and the
+// reports holds the state of an attempt's reports to the control plane. The goroutine of the heartbeats and the
 // goroutine that executes the attempt share it.
 type reports struct {
 	calls *callbacks
@@ -63,8 +63,8 @@ func (a *attempt) reportStart(ctx context.Context, until event.Time) (status int
 	return status, err
 }
 
-// reportLateStart reports the start of an attempt that was admitted with its delivery and runs longer than lateStart.
-// For an attempt that ends earlier, the report of the end is enough: it contains the time of the start.
+// reportLateStart reports the start of an attempt that its envelope has admitted, if the attempt runs longer than
+// lateStart. For an attempt that ends earlier, the report of the end is enough: it contains the time of the start.
 func (a *attempt) reportLateStart(ctx context.Context) {
 	if a.w.cfg.Clock.Sleep(ctx, lateStart) == nil && a.reports.sent.CompareAndSwap(false, true) {
 		a.beat(ctx)

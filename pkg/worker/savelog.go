@@ -65,8 +65,9 @@ func (a *attempt) dropParts() {
 	}
 }
 
-// dropAllParts makes the worker delete the log parts of all executions of the attempt after the report of the end. It
-// does not delete them if the result of another execution counts. It is called if this execution printed nothing.
+// dropAllParts schedules the deletion of the log parts of all executions of the attempt. It is called if this execution
+// printed nothing. The worker deletes the parts after the report of the end, unless the result of another execution
+// counts.
 func (a *attempt) dropAllParts() {
 	if a.output.parts == nil {
 		return

@@ -83,8 +83,8 @@ func (a *attempt) convertText(ctx context.Context, t *work, made []outputFile) (
 	return append(others, *file), nil
 }
 
-// detectText converts the text files of an output without Parquet files, if all of them have the same format, and
-// adds the resulting Parquet file to the output.
+// detectText converts the text files of an output if the output has no Parquet files, and all text files have the same
+// format. It adds the resulting Parquet file to the output.
 func (a *attempt) detectText(ctx context.Context, t *work, made []outputFile) ([]outputFile, error) {
 	r := &textReader{at: map[string]int{}}
 	for _, f := range made {

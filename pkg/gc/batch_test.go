@@ -54,7 +54,7 @@ func (f *fixture) batch(partitions ...string) (uri string) {
 }
 
 // One marker names the files of all partitions of a batch. So a batch is deleted only when all of its partitions have
-// later outputs, and Keep no longer protects it.
+// later outputs, and the retention rule no longer protects it.
 func TestCollectBatchWhenAllPartitionsAreSuperseded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

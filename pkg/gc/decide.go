@@ -9,9 +9,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Keep says which superseded versions of a partition to keep. A superseded version is kept while two conditions hold:
-// it is among the newest versions, and it was superseded less than the duration For ago. Versions is the number of
-// newest versions, including the visible one.
+// Keep is a retention rule: it says which superseded versions of a partition to keep. A superseded version is kept
+// while two conditions hold: it is among the newest versions, and the time since it was superseded is shorter than the
+// field For. The field Versions is the number of newest versions, including the visible one.
 type Keep struct {
 	Versions int           // 0: 3
 	For      time.Duration // 0: 30 days
@@ -56,8 +56,8 @@ type Materialization struct {
 	ID string
 	// Marker is the commit marker. Its Key is empty if the materialization has no marker.
 	Marker Object
-	// Blocked is the marker of an execution whose output a check has blocked. Its Key is empty if there
-	// is none.
+	// Blocked is the marker of an execution whose output a check has blocked. Its Key is empty if there is no such
+	// execution.
 	Blocked Object
 	// Files lists the files of all executions.
 	Files []Object
@@ -111,7 +111,7 @@ type Reason string
 
 // Reasons.
 const (
-	Superseded Reason = "superseded" // a later run replaced the version, and Keep no longer protects it
+	Superseded Reason = "superseded" // a later run replaced the version, and the retention rule no longer protects it
 	Unseen     Reason = "unseen"     // an output that never became visible, and cannot become visible any more
 	Lost       Reason = "lost"       // files of an execution that failed, or that lost against another execution
 	Log        Reason = "log"
@@ -220,8 +220,8 @@ func (r *Rows) judge(keep Keep, now event.Time, v *versions, m *Materialization)
 type versions struct {
 	list  []Success      // newest first
 	place map[string]int // the index of each materialization in list
-	// settled is the index in list after the newest settled version. If no version is settled, it is greater than every
-	// index.
+	// settled is 1 + the index in list of the newest settled version. If no version is settled, it is greater than every
+	// such sum.
 	settled int
 	// since[n] is when the version at index n was superseded: the earliest time of the visible version and of the first n
 	// versions in list.

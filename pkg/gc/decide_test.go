@@ -136,7 +136,7 @@ func TestDecideCollectsInvisibleOutputs(t *testing.T) {
 	require.Empty(t, gc.Decide(gc.Keep{}.WithDefaults(), now, rows, []gc.Materialization{beaten, uncommitted, young}))
 }
 
-// TestDecideKeepsNamedOutputs draws partitions in any state.
+// TestDecideKeepsNamedOutputs tests random partitions in any state.
 func TestDecideKeepsNamedOutputs(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

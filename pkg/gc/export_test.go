@@ -1,7 +1,7 @@
 package gc
 
-// WithLimits limits the objects of a batch and of a materialization.
-func (o Options) WithLimits(batch, version int) Options {
-	o.batch, o.version = batch, version
+// WithLimits limits the objects of a page and of a materialization.
+func (o Options) WithLimits(page, version int) Options {
+	o.page, o.version = page, version
 	return o
 }

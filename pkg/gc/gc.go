@@ -51,8 +51,8 @@ type Options struct {
 	// MaxDeletes ends the pass after this many deleted objects. 0: no limit.
 	MaxDeletes int
 
-	// batch and version replace maxBatch and maxVersion in tests.
-	batch, version int
+	// page and version replace maxPage and maxVersion in tests.
+	page, version int
 }
 
 // Count counts the deleted objects of an asset for one reason.
@@ -93,8 +93,9 @@ type Report struct {
 }
 
 const (
-	// maxBatch is the number of objects to list before reading the state. It bounds memory.
-	maxBatch = 20_000
+	// maxPage is the approximate number of objects in a page. A pass lists a page, reads the state and deletes the
+	// garbage in the page before it lists the next page, so memory is bounded.
+	maxPage = 20_000
 	// maxVersion is the maximum number of objects of one materialization. The files of an output are limited, but many
 	// executions may have left files.
 	maxVersion = 200_000
@@ -107,7 +108,7 @@ const (
 // the next pass finds the remaining garbage. An object that cannot be read or deleted does not stop the pass; the error
 // names it.
 func Run(ctx context.Context, cfg Config, opts Options) (Report, error) {
-	opts.batch, opts.version = cmp.Or(opts.batch, maxBatch), cmp.Or(opts.version, maxVersion)
+	opts.page, opts.version = cmp.Or(opts.page, maxPage), cmp.Or(opts.version, maxVersion)
 	p := &pass{Config: cfg, opts: opts, counts: map[Count]*Count{}, checkedAssets: map[string]bool{}}
 	p.report.DryRun = opts.DryRun
 	prefixes := []string{contract.AssetsPrefix(cfg.Domain)}
@@ -132,7 +133,7 @@ func Run(ctx context.Context, cfg Config, opts Options) (Report, error) {
 	return p.report, nil
 }
 
-// pass is one run of the collector.
+// pass is the state of one pass of the collector.
 type pass struct {
 	Config
 
@@ -140,7 +141,7 @@ type pass struct {
 	report Report
 	counts map[Count]*Count
 	known  *known
-	// merged holds the merged files of the assets in the current batch. checkedAssets are the assets for which the pass
+	// merged holds the merged files of the assets in the current page. checkedAssets are the assets for which the pass
 	// has checked the new merged files.
 	merged        map[string]*mergedAsset
 	checkedAssets map[string]bool
@@ -163,7 +164,7 @@ func (p *pass) failed(ctx context.Context, err error) error {
 
 func (p *pass) full() bool { return p.opts.MaxDeletes > 0 && p.report.Files >= p.opts.MaxDeletes }
 
-// prefix collects garbage below a prefix, batch by batch.
+// prefix collects garbage below a prefix, page by page.
 func (p *pass) prefix(ctx context.Context, prefix string) error {
 	if p.opts.After != "" && p.opts.After >= prefix && !strings.HasPrefix(p.opts.After, prefix) {
 		return nil // the previous pass ended after this prefix
@@ -171,11 +172,11 @@ func (p *pass) prefix(ctx context.Context, prefix string) error {
 	after := p.opts.After
 	for {
 		p.report.Next = max(after, prefix) // if this pass ends now, the next one starts here
-		batch, last, err := p.list(ctx, prefix, after)
+		page, last, err := p.list(ctx, prefix, after)
 		if err != nil {
 			return err
 		}
-		if err := p.collect(ctx, prefix, batch); err != nil || p.full() {
+		if err := p.collect(ctx, prefix, page); err != nil || p.full() {
 			return err
 		}
 		if last == "" {
@@ -186,11 +187,11 @@ func (p *pass) prefix(ctx context.Context, prefix string) error {
 	}
 }
 
-// list returns about maxBatch objects after a key: logs, or whole materializations. The materializations of a partition
-// may be in several batches, because the decision about a materialization depends on no other stored object. The result
+// list returns about maxPage objects after a key: logs, or whole materializations. The materializations of a partition
+// may be in several pages, because the decision about a materialization depends on no other stored object. The result
 // last is the last listed key, or "" if no object follows. A materialization with too many objects is kept, and the
 // pass reports it.
-func (p *pass) list(ctx context.Context, prefix, after string) (batch []Object, last string, err error) {
+func (p *pass) list(ctx context.Context, prefix, after string) (page []Object, last string, err error) {
 	current, first, kept := "", 0, ""
 	for o, err := range p.Store.List(ctx, blob.ListOptions{Prefix: prefix, StartAfter: after}) {
 		if err != nil {
@@ -198,30 +199,30 @@ func (p *pass) list(ctx context.Context, prefix, after string) (batch []Object, 
 		}
 		cell, id, _ := p.split(o.Key)
 		if of := cell + id; id == "" || of != current {
-			if len(batch) >= p.opts.batch {
-				return batch, last, nil
+			if len(page) >= p.opts.page {
+				return page, last, nil
 			}
-			current, first = of, len(batch)
+			current, first = of, len(page)
 		}
 		last = o.Key
 		p.report.Listed++
 		if current == kept {
 			continue
 		}
-		batch = append(batch, Object{Key: o.Key, Size: o.Size, Updated: event.At(o.Updated)})
-		if len(batch)-first > p.opts.version {
+		page = append(page, Object{Key: o.Key, Size: o.Size, Updated: event.At(o.Updated)})
+		if len(page)-first > p.opts.version {
 			p.tooLarge(current)
-			batch, kept = batch[:first], current
+			page, kept = page[:first], current
 		}
 	}
-	return batch, "", nil
+	return page, "", nil
 }
 
 // tooLarge reports a materialization with too many objects. It never ends the pass, because later passes would end at the
 // same place.
-func (p *pass) tooLarge(of string) {
+func (p *pass) tooLarge(prefix string) {
 	if len(p.failures)+1 < maxFailures {
-		p.failures = append(p.failures, fmt.Errorf("%s has more than %d objects: they are kept", of, p.opts.version))
+		p.failures = append(p.failures, fmt.Errorf("%s has more than %d objects: they are kept", prefix, p.opts.version))
 	}
 }
 
@@ -244,9 +245,9 @@ func (p *pass) assetOf(cell string) string {
 	return parts[0] + "/" + parts[1]
 }
 
-// collect deletes the garbage in a batch.
-func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error {
-	if len(batch) == 0 {
+// collect deletes the garbage in a page.
+func (p *pass) collect(ctx context.Context, prefix string, page []Object) error {
+	if len(page) == 0 {
 		return nil
 	}
 	now, err := p.loadState(ctx)
@@ -254,12 +255,12 @@ func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error
 		return err
 	}
 	if prefix == contract.LogsPrefix(p.Domain) {
-		return p.logs(ctx, now, batch)
+		return p.logs(ctx, now, page)
 	}
-	if err := p.loadIndexes(ctx, now, batch); err != nil {
+	if err := p.loadIndexes(ctx, now, page); err != nil {
 		return err
 	}
-	cells := p.cells(batch)
+	cells := p.cells(page)
 	batches, err := p.batches(ctx, cells)
 	if err != nil {
 		return err
@@ -325,9 +326,9 @@ type cell struct {
 	stored []Materialization
 }
 
-func (p *pass) cells(batch []Object) []*cell {
+func (p *pass) cells(page []Object) []*cell {
 	var cells []*cell
-	for _, o := range batch {
+	for _, o := range page {
 		prefix, id, name := p.split(o.Key)
 		if id == "" || !ids.Valid(id) {
 			continue // Servo did not create the object: never delete it
@@ -390,9 +391,9 @@ func (p *pass) winner(ctx context.Context, m *Materialization) error {
 }
 
 // logs deletes old logs, except those of live runs.
-func (p *pass) logs(ctx context.Context, now event.Time, batch []Object) error {
+func (p *pass) logs(ctx context.Context, now event.Time, page []Object) error {
 	keep, ok := p.keep("")
-	for _, o := range batch {
+	for _, o := range page {
 		run, _, _ := strings.Cut(strings.TrimPrefix(o.Key, contract.LogsPrefix(p.Domain)), "/")
 		if !ok || now.Sub(o.Updated) < keep.Logs || p.known.runs[run] {
 			continue

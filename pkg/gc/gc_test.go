@@ -374,15 +374,15 @@ func TestRunContinuesFromNext(t *testing.T) {
 	require.Equal(t, 10, total)
 }
 
-// The objects of a partition may be in several batches.
-func TestRunDividesPartitionsIntoBatches(t *testing.T) {
+// The objects of a partition may be in several pages.
+func TestRunDividesPartitionsIntoPages(t *testing.T) {
 	t.Parallel()
 	whole := superseded(t)
 	want := whole.collect(gc.Options{})
 	require.NotEmpty(t, want.Counts)
-	for _, batch := range []int{1, 2, 3, 5} {
+	for _, page := range []int{1, 2, 3, 5} {
 		f := superseded(t)
-		require.Equal(t, want, f.collect(gc.Options{}.WithLimits(batch, 10)))
+		require.Equal(t, want, f.collect(gc.Options{}.WithLimits(page, 10)))
 		require.Len(t, f.left(), len(whole.left()))
 	}
 }

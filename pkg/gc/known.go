@@ -30,7 +30,7 @@ type known struct {
 	now      event.Time
 	runs     map[string]bool // the live runs
 	named    map[string]bool // materializations that live runs write or read, that are in quarantine, or that are published
-	// visible holds the visible materializations of the partitions in the current batch, by prefix.
+	// visible holds the visible materializations of the partitions in the current page, by prefix.
 	visible map[string]Success
 	// hidden says which of the visible materializations a person has hidden.
 	hidden map[string]Hidden
@@ -38,7 +38,7 @@ type known struct {
 	successes map[string][]Success
 	failed    map[string]bool // materializations in loaded partitions whose tasks did not succeed
 	// approved maps a materialization to the URI of the output that a decision has published from quarantine. It
-	// contains the visible outputs of the partitions in the current batch, and all outputs of loaded partitions.
+	// contains the visible outputs of the partitions in the current page, and all outputs of loaded partitions.
 	approved map[string]string
 	loaded   map[string]bool
 	// through is the time up to which the ledger is known to be folded. 0: unknown.
@@ -183,7 +183,7 @@ func recorded(completed event.Time, version string) event.Time {
 	return max(completed, event.At(ids.Time(version)))
 }
 
-// see reads the visible materializations of the partitions in a batch. If a row cannot be read, the pass ends: the
+// see reads the visible materializations of the partitions in a page. If a row cannot be read, the pass ends: the
 // output in that row would look superseded.
 func (k *known) see(ctx context.Context, p *pass, cells []*cell) error {
 	wanted, assets := map[string]bool{}, map[string]bool{}

@@ -39,11 +39,11 @@ type mergedAsset struct {
 	holders map[uint64][]string
 }
 
-// loadIndexes loads the indexes of the assets in a batch, checks new merged files, and deletes files that no index
+// loadIndexes loads the indexes of the assets in a page, checks new merged files, and deletes files that no index
 // names.
-func (p *pass) loadIndexes(ctx context.Context, now event.Time, batch []Object) error {
+func (p *pass) loadIndexes(ctx context.Context, now event.Time, page []Object) error {
 	assets, files := map[string]bool{}, map[string][]Object{}
-	for _, o := range batch {
+	for _, o := range page {
 		if prefix, asset := merged.AssetOf(p.Domain, o.Key); prefix != "" {
 			assets[asset] = true
 			files[asset] = append(files[asset], o)

@@ -20,7 +20,7 @@ import (
 type place struct {
 	entry    ulid.ULID
 	ofGroup  ulid.ULID
-	odd      string // the id of a group whose id is a line number, not a ULID
+	odd      string // the group's id if it is not a ULID, but a line number
 	firstSeq int64
 	revision int64
 	events   int32
@@ -31,8 +31,8 @@ type place struct {
 	refused  *refusal
 }
 
-// refusal is the recorded reason why a whole entry was refused, or why a group was refused because of its time or its
-// unknown type. Another build might accept the entry or group, so a replay repeats the recorded refusal.
+// refusal is the recorded refusal of a whole entry, or of a group with a wrong time or an unknown type. Another build
+// might accept the entry or group, so a replay repeats the recorded refusal.
 type refusal struct {
 	reason, detail string
 	bytes          int64

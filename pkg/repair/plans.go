@@ -46,8 +46,8 @@ func namesContent(key string, data []byte) bool {
 	return name == hex.EncodeToString(sum[:])
 }
 
-// lostPlans describes the plans that a group names and that are missing or damaged, one line each. The group must be
-// of the entry that r has read last. Such a plan was lost: plans are stored before an event names them, and are never
+// lostPlans describes the plans that a group names and that are missing or damaged, one line each. The group must be of
+// the entry that r has read last. A missing plan was lost: plans are stored before an event names them, and are never
 // deleted. Without its plan, a run has no tasks.
 func (r *reader) lostPlans(ctx context.Context, g fold.Group) (lines []string, err error) {
 	for _, ref := range slices.Sorted(maps.Keys(g.Plans)) {

@@ -103,9 +103,9 @@ type built struct {
 
 	bare *bareFold // set in a bare rebuild
 
-	// The field at is the manifest whose groups were replayed. The field record reads the order in which later
-	// revisions folded their groups. Only a replay in the recorded order sets these two fields.
-	at     *manifest.Manifest
+	// source is the manifest whose groups were replayed. record reads the order in which later revisions folded their
+	// groups. Only a replay in the recorded order sets source and record.
+	source *manifest.Manifest
 	record *record
 	replay *replay
 	named  *renaming
@@ -120,7 +120,7 @@ func (cfg Config) replayed(ctx context.Context) (*built, error) {
 	if err != nil {
 		return nil, recordError(err)
 	}
-	b := &built{cfg: cfg, at: m, record: &record{cfg: cfg, known: map[string]bool{}}}
+	b := &built{cfg: cfg, source: m, record: &record{cfg: cfg, known: map[string]bool{}}}
 	order, err := b.record.read(ctx, m)
 	if err != nil {
 		return nil, recordError(err)
@@ -233,12 +233,12 @@ func (b *built) publish(ctx context.Context) (Result, error) {
 // next returns the first manifest of the new timeline, which follows the newest revision. Before that, it folds the
 // entries that compactors have folded since the state was built, up to the newest revision. It folds them in the
 // recorded order, or from a listing of the ledger. If manifests are missing, a writer may have published a revision
-// with a number greater than the newest one, or may still do so. In this case, the boundary is raised above all of
-// these numbers.
+// with a greater number than the newest one, or may still publish one. In this case, the boundary is raised above all
+// of these numbers.
 func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 	newest, err := b.cfg.Manifests.Load(ctx)
-	lost := b.at == nil && (manifest.Damaged(err) || errors.Is(err, manifest.ErrNone))
-	if err == nil && b.at != nil {
+	lost := b.source == nil && (manifest.Damaged(err) || errors.Is(err, manifest.ErrNone))
+	if err == nil && b.source != nil {
 		err = b.follow(ctx, newest)
 	}
 	if err == nil {
@@ -273,10 +273,10 @@ func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 
 // follow replays the groups that a later revision has folded.
 func (b *built) follow(ctx context.Context, m *manifest.Manifest) error {
-	if m.Timeline != b.at.Timeline {
+	if m.Timeline != b.source.Timeline {
 		return fmt.Errorf("revision %d is on another timeline: another rebuild has finished in the meantime", m.Revision)
 	}
-	if m.Ref() == b.at.Ref() {
+	if m.Ref() == b.source.Ref() {
 		return nil
 	}
 	order, err := b.record.read(ctx, m)
@@ -290,7 +290,7 @@ func (b *built) follow(ctx context.Context, m *manifest.Manifest) error {
 	if err := b.replay.fold(ctx, order); err != nil {
 		return err
 	}
-	b.at, b.last = m, b.replay.last
+	b.source, b.last = m, b.replay.last
 	b.result.Groups += len(order)
 	return b.rejectLoss(b.replay.lost)
 }
@@ -315,10 +315,10 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 	if b.last != "" {
 		m.Watermarks.EventsProcessedThrough, m.Watermarks.LastProcessedFile = b.last, ledger.Key(cfg.Domain, b.last)
 	}
-	if b.at != nil && b.result.Lost == 0 {
+	if b.source != nil && b.result.Lost == 0 {
 		// This state contains every entry below the watermark of the last revision, so the watermark stays valid. If a
 		// clock that was far ahead set the watermark, lower it to the present.
-		m.Watermarks.CompleteThrough = min(b.at.Watermarks.CompleteThrough, ids.AtTime(cfg.Clock.Now().Add(-compactor.ListMargin)))
+		m.Watermarks.CompleteThrough = min(b.source.Watermarks.CompleteThrough, ids.AtTime(cfg.Clock.Now().Add(-compactor.ListMargin)))
 	}
 	delta, err := b.delta(ctx, m.Revision)
 	if err == nil && delta.Rows > 0 {

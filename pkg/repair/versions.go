@@ -28,9 +28,9 @@ type versions struct {
 	byEntry []madeIn
 	// entries are the folded entries, sorted by id.
 	entries []ulid.ULID
-	// lowered maps the run of a plan to the result of the method planned, if this result is less than the result of the
-	// method until. It also limits the results for retries of the run, because a retry is assumed to observe at most
-	// what its root run observed.
+	// lowered maps the run of a plan to the result of plannedSeq, if this result is less than that of createdUntil. It
+	// also limits the results for retries of the run, because a retry is assumed to observe at most what its root run
+	// observed.
 	lowered map[string]int64
 }
 
@@ -108,19 +108,19 @@ func (v *versions) observed(g fold.Group) map[string]int64 {
 			roots[p.RunID] = p.RootRun
 		}
 		if p, ok := e.Payload.(*event.PlanCreated); ok {
-			note(p.RunID, v.planned(p, roots[p.RunID]))
+			note(p.RunID, v.plannedSeq(p, roots[p.RunID]))
 		}
 		if p, ok := e.Payload.(*event.PartitionsMarked); ok {
-			note(p.CommandID, v.until(p.ObservedTime))
+			note(p.CommandID, v.createdUntil(p.ObservedTime))
 		}
 	}
 	return observed
 }
 
-// planned returns the sequence number of the state that a plan observed. The parameter root is the root run if the
+// plannedSeq returns the sequence number of the state that a plan observed. The parameter root is the root run if the
 // plan's run is a retry, or "".
-func (v *versions) planned(p *event.PlanCreated, root string) int64 {
-	seq := v.until(p.ObservedTime)
+func (v *versions) plannedSeq(p *event.PlanCreated, root string) int64 {
+	seq := v.createdUntil(p.ObservedTime)
 	if root != "" {
 		if lowered, ok := v.lowered[root]; ok {
 			seq = min(seq, lowered)
@@ -170,8 +170,8 @@ func (v *versions) inEntries(p *event.PlanCreated) int64 {
 	return v.byEntry[n-1].seq
 }
 
-// until returns the greatest version that was created no later than a time, or 0.
-func (v *versions) until(at event.Time) int64 {
+// createdUntil returns the greatest version that was created no later than a time, or 0.
+func (v *versions) createdUntil(at event.Time) int64 {
 	n := sort.Search(len(v.byTime), func(i int) bool { return v.byTime[i].at > at })
 	if n == 0 {
 		return 0

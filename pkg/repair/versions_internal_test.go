@@ -32,7 +32,7 @@ func TestVersionsFindGreatestObserved(t *testing.T) {
 					want = max(want, v.seq)
 				}
 			}
-			require.Equal(t, want, known.until(at))
+			require.Equal(t, want, known.createdUntil(at))
 		}
 	}
 }

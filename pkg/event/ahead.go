@@ -6,13 +6,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Latest returns the latest time that occurs in the name of an entry or in the events of one of its groups. The result
-// where is the name of the field that contains this time. Latest reads the ids that the group creates, and the times at
-// which something happened. It skips ids that the group only refers to, because the entry that created such an id is
-// checked itself. It also skips planned times, for example the time of a timer.
+// Latest returns the latest time that occurs in the name of an entry or in the events of one of its groups, and the
+// name of the field that contains this time. Latest reads the ids that the group creates, and the times at which
+// something happened. It skips ids that the group only refers to, because the entry that created such an id is checked
+// itself. It also skips planned times, for example the time of a timer.
 //
 // The result depends on the entry alone, so a replay returns the same time and field.
-func Latest(entry string, group []*Envelope) (at time.Time, where string) {
+func Latest(entry string, group []*Envelope) (at time.Time, field string) {
 	id, idOf := entry, "name of the entry"
 	var latest Time
 	var timeOf string
@@ -46,13 +46,13 @@ func Latest(entry string, group []*Envelope) (at time.Time, where string) {
 	return at, idOf
 }
 
-// Clamp corrects those timestamps in a group that say when something happened. If a timestamp is later than the
-// parameter limit, Clamp replaces it by the parameter to.
-func Clamp(group []*Envelope, limit, to Time) {
+// Clamp corrects those timestamps in a group that say when something happened. If a timestamp is later than maxTime,
+// Clamp replaces it by newTime.
+func Clamp(group []*Envelope, maxTime, newTime Time) {
 	for _, e := range group {
 		happened(e, func(t *Time, _ string) {
-			if *t > limit {
-				*t = to
+			if *t > maxTime {
+				*t = newTime
 			}
 		})
 	}

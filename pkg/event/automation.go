@@ -32,8 +32,9 @@ type RunSpec struct {
 	Downstream bool `json:"downstream,omitempty"`
 	// Partitions are selections of partitions: "date=latest".
 	Partitions []string `json:"partitions,omitempty"`
-	// Only is stale, missing or failed. It restricts the partitions that Partitions selects, and the upstream partitions
-	// that they read, to partitions with this status. Without Partitions, it selects all partitions with this status.
+	// Only is a status: stale, missing or failed. It restricts the partitions that Partitions selects, and the upstream
+	// partitions that they read, to partitions with this status. Without Partitions, it selects all partitions with this
+	// status.
 	Only            string            `json:"only,omitempty"`
 	AllowIncomplete bool              `json:"allow_incomplete,omitempty"`
 	Labels          map[string]string `json:"labels,omitempty"`
@@ -162,11 +163,11 @@ type RunRequested struct {
 type RequestRefused struct {
 	RequestID  string `json:"request_id"`
 	Generation int32  `json:"generation"`
-	// Release is the release on which the request was planned; "": none is deployed.
+	// Release is the release on which the request was planned; "": no release is deployed.
 	Release string `json:"release,omitempty"`
 	Error   Error  `json:"error"`
-	// Chunk says which partitions of a backfill's chunk need no run; nil: the request is not for a chunk, or the
-	// planner found no partition that needs no run.
+	// Chunk says which partitions of a backfill's chunk need no run; nil: the request is not for a chunk, or the planner
+	// found no such partition.
 	Chunk *ChunkPlan `json:"chunk,omitempty"`
 }
 
@@ -248,8 +249,8 @@ type AutomationCommand struct {
 	Overlap string `json:"overlap,omitempty"`
 	// Instants are the past instants for the verb backfill, oldest first.
 	Instants []Time `json:"instants,omitempty"`
-	// With the verb pause, Now cancels the running chunks of a backfill. Their unfinished partitions run after the
-	// backfill is resumed.
+	// With the verb pause, Now makes the command cancel the running chunks of a backfill. Their unfinished partitions run
+	// after the backfill is resumed.
 	Now bool `json:"now,omitempty"`
 	// With the verb set, MaxParallel is the new limit on how many chunks of a backfill run at once.
 	MaxParallel int32 `json:"max_parallel,omitempty"`

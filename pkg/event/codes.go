@@ -16,7 +16,7 @@ const (
 	CategoryInput          = "input"          // the data that the work reads
 	CategoryQuality        = "quality"        // a check of the data
 	CategoryConfiguration  = "configuration"  // the project, or how the worker is set up
-	CategoryCancelled      = "cancelled"      // the run was cancelled, or a later attempt replaced this one
+	CategoryCancelled      = "cancelled"      // the run was cancelled, or a later attempt replaced the attempt
 )
 
 // Categories returns all categories, sorted.

@@ -28,7 +28,7 @@ type ProjectDeployed struct {
 	DeployID string `json:"deploy_id"`
 	// Release is the hash of the release.
 	Release string `json:"release"`
-	// Expects is the release that the writer saw; "": none was deployed. If another release is current, the
+	// Expects is the release that the writer saw; "": no release was deployed. If another release is current, the
 	// deployment is a conflict.
 	Expects string `json:"expects,omitempty"`
 	// Force deploys the release even if the release in Expects is not the current one.

@@ -10,7 +10,7 @@ type AssetsForgotten struct {
 	// rebuild without the recorded order, it also hides the outputs of runs whose ids are less than CommandID.
 	CommandID string   `json:"command_id"`
 	Assets    []string `json:"assets"` // sorted
-	// Release is the deployed release, which contains none of the assets. Empty: none was deployed.
+	// Release is the deployed release, which contains none of the assets. Empty: no release was deployed.
 	Release string `json:"release,omitempty"`
 	Reason  string `json:"reason"`
 }

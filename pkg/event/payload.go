@@ -51,7 +51,7 @@ type RunTriggered struct {
 	TimeoutSec         int32             `json:"timeout_sec,omitempty"`
 	CancelGraceSec     int32             `json:"cancel_grace_sec,omitempty"`
 	Labels             map[string]string `json:"labels,omitempty"`
-	// Release is the hash of the release that the run executes; "": none is deployed.
+	// Release is the hash of the release that the run executes; "": no release is deployed.
 	Release string `json:"release,omitempty"`
 	// RootRun is the first run of the chain of retries; "": the run is not a retry.
 	RootRun string `json:"root_run,omitempty"`

@@ -6,8 +6,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Limits of a run's plan, inline or by reference. A domain is designed for the same numbers of tasks and edges in all
-// of its live runs together, so package plan creates only smaller plans.
+// Limits of a run's plan, inline or by reference. Package plan creates only smaller plans, because a domain is designed
+// for these numbers of tasks and edges in all of its live runs together.
 const (
 	MaxPlanTasks = 1_000_000
 	MaxPlanEdges = 4_000_000
@@ -45,7 +45,7 @@ func (c *checker) tasks(path string, tasks []TaskDef, kinds ...string) {
 		position[t.TaskKey] = int32(i)
 		edges += len(t.DependsOn)
 		// The first check does not compose the path of the task in the event, so it allocates nothing. If the check fails,
-		// it is repeated with the path, because the error must name it.
+		// it is repeated with the path, because the error must contain the path.
 		var quick checker
 		if quick.task("", t, kinds); quick.err != nil {
 			c.task(fmt.Sprintf("%s[%d]", path, i), t, kinds)

@@ -118,13 +118,12 @@ func (q *Queue) drop(l *lane) {
 
 type taskName struct{ queue, name string }
 
-// usedNames contains the names of tasks that have ended within a time window. The field limit is the maximum number
-// of names.
+// usedNames contains at most maxNames names of tasks that have ended within a time window.
 type usedNames struct {
-	window time.Duration
-	limit  int
-	used   map[taskName]struct{}
-	ended  []endedName // the names in used, oldest first
+	window   time.Duration
+	maxNames int
+	used     map[taskName]struct{}
+	ended    []endedName // the names in used, oldest first
 }
 
 type endedName struct {
@@ -141,7 +140,7 @@ func (m *usedNames) contains(name taskName, now time.Time) bool {
 }
 
 func (m *usedNames) add(name taskName, now time.Time) {
-	for len(m.ended) >= m.limit {
+	for len(m.ended) >= m.maxNames {
 		m.forgetOldest()
 	}
 	m.used[name] = struct{}{}

@@ -155,7 +155,7 @@ var _ queue.Queue = (*Queue)(nil)
 func New(opts Options) *Queue {
 	q := &Queue{lanes: map[string]*lane{}}
 	q.opts, q.transport = opts.withDefaults()
-	q.names = usedNames{window: q.opts.DedupWindow, limit: q.opts.MaxRemembered, used: map[taskName]struct{}{}}
+	q.names = usedNames{window: q.opts.DedupWindow, maxNames: q.opts.MaxRemembered, used: map[taskName]struct{}{}}
 	return q
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// naive chooses the next task, as turns does, by comparing all due tasks.
+// naive chooses the same next task as turns, but by comparing all due tasks.
 type naive struct {
 	due      []*task
 	inFlight map[string]int

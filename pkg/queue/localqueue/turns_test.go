@@ -17,8 +17,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
 )
 
-// of returns the n-th task of a group, with a priority.
-func of(group string, n int, priority int32) queue.Task {
+// inGroup returns the n-th task of a group, with a priority.
+func inGroup(group string, n int, priority int32) queue.Task {
 	t := task(fmt.Sprintf("%s%d", group, n))
 	t.Turn = queue.Turn{Priority: priority, Group: group}
 	return t
@@ -28,7 +28,7 @@ func of(group string, n int, priority int32) queue.Task {
 func many(t *testing.T, q queue.Queue, group string, n int, priority int32) {
 	t.Helper()
 	for i := range n {
-		create(t, q, of(group, i+1, priority))
+		create(t, q, inGroup(group, i+1, priority))
 	}
 }
 
@@ -120,12 +120,12 @@ func TestOldestTaskOfGroupGoesFirst(t *testing.T) {
 		q := localqueue.New(localqueue.Options{Concurrency: oneSlot, Client: client(func(_ http.ResponseWriter, r *http.Request) { l.note(r) })})
 		began := now()
 		aged := func(n int, age time.Duration, priority int32) queue.Task {
-			item := of("run", n, priority)
+			item := inGroup("run", n, priority)
 			item.Turn.Since = began.Add(-age)
 			return item
 		}
 		// After a restart, the tasks of a queue are created again in any order.
-		create(t, q, aged(3, time.Minute, 0), aged(2, time.Hour, 0), of("run", 5, 0), aged(4, time.Second, 0), aged(1, 0, 7))
+		create(t, q, aged(3, time.Minute, 0), aged(2, time.Hour, 0), inGroup("run", 5, 0), aged(4, time.Second, 0), aged(1, 0, 7))
 		start(t, q)
 		pass(t, time.Minute)
 		require.Equal(t, []string{"run1 0s", "run2 0s", "run3 0s", "run4 0s", "run5 0s"}, l.all())

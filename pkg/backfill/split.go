@@ -122,10 +122,10 @@ type splitter struct {
 	// parents joins cells that depend on each other into trees: the entry of a cell is its parent. The entry of a root
 	// is the negated number of cells in its tree.
 	parents []int32
-	// ordered is the first asset that reads more of its own earlier partitions than fit into a chunk. The field named
-	// itself contains pairs of cells of such assets: the first cell of a pair reads the second.
-	ordered ids.AssetKey
-	itself  [][2]int32
+	// ordered is the first asset that reads more of its own earlier partitions than fit into a chunk. selfReads contains
+	// pairs of cells of such assets: the first cell of a pair reads the second.
+	ordered   ids.AssetKey
+	selfReads [][2]int32
 }
 
 // add adds the partitions of an asset. The assets that it reads must be added first.
@@ -158,7 +158,7 @@ func (s *splitter) add(asset *plan.Asset, keys []string) error {
 	if joins, _, err = s.pairs(asset, asset.Key, keys, own, own); err != nil || s.join(joins) {
 		return err
 	}
-	s.itself = append(s.itself, joins...)
+	s.selfReads = append(s.selfReads, joins...)
 	if s.ordered == (ids.AssetKey{}) {
 		s.ordered = asset.Key
 	}
@@ -361,7 +361,7 @@ func (s *splitter) checkOrder(components []*component, out *Chunks) error {
 		}
 		placed += len(c.cells)
 	}
-	for _, pair := range s.itself {
+	for _, pair := range s.selfReads {
 		if chunkOf[pair[1]] > chunkOf[pair[0]] {
 			return fmt.Errorf("%s reads %s, which belongs to a later chunk: create a backfill of asset %s alone, or make the chunks larger with %s",
 				s.cells[pair[0]].Task, s.cells[pair[1]].Task, s.cells[pair[0]].Asset, s.options.Form.Name(plan.OptionChunk))

@@ -186,7 +186,7 @@ func TestPurePackagesImportNoIO(t *testing.T) {
 func TestHeavyModulesStayContained(t *testing.T) {
 	for dir, src := range sources(t) {
 		if strings.HasPrefix(dir, "tests") {
-			continue // these packages test whole systems, with all modules
+			continue // these packages test whole systems, and may import every module
 		}
 		for _, name := range slices.Concat(src.imports, src.inTests) {
 			for prefix, in := range heavy {

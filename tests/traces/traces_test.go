@@ -79,8 +79,8 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// of returns the spans of a trace.
-func (c *collector) of(id [16]byte) []span {
+// spansOf returns the spans of a trace.
+func (c *collector) spansOf(id [16]byte) []span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var spans []span
@@ -138,14 +138,14 @@ func TestRunOnServicesIsOneTrace(t *testing.T) {
 	var missing []string
 	c.Eventually("all spans of the run", func() bool {
 		missing = slices.Clone(want)
-		for _, s := range got.of(trace.ID(handle.RunID)) {
+		for _, s := range got.spansOf(trace.ID(handle.RunID)) {
 			name := strings.TrimSpace(s.service + " " + s.Name + " " + s.attribute("servo.task_key"))
 			missing = slices.DeleteFunc(missing, func(w string) bool { return w == name })
 		}
 		return len(missing) == 0
 	})
 
-	spans := got.of(trace.ID(handle.RunID))
+	spans := got.spansOf(trace.ID(handle.RunID))
 	byID, byName := map[string]span{}, map[string]span{}
 	for _, s := range spans {
 		byID[hex.EncodeToString(s.SpanId)], byName[s.Name+" "+s.attribute("servo.task_key")] = s, s

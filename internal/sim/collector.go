@@ -39,7 +39,7 @@ func (f Faults) keepSuperseded() time.Duration {
 	return d
 }
 
-// outputs returns the rules by which a world keeps the outputs of an asset. It is a [gc.Rule].
+// outputs is a [gc.Rule]: it returns the rules by which a world keeps the outputs of an asset.
 func (c World) outputs(asset string) (gc.Keep, bool) {
 	unseen := time.Duration(c.KeepUnseen) * time.Minute
 	keep := gc.Keep{

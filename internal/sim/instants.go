@@ -110,7 +110,7 @@ func instantsOf(s *event.Schedule, after, through event.Time) (instants []event.
 	return instants
 }
 
-// firstAfter returns the first instant after a time, or 0 if the schedule ends.
+// firstAfter returns the first instant after a time, or 0 if the schedule has no later instant.
 func firstAfter(s *event.Schedule, after event.Time) event.Time {
 	if s.Cron == yearly {
 		return event.At(time.Date(after.Time().UTC().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC))

@@ -110,7 +110,7 @@ type request struct {
 }
 
 // request sends a request. The parameter "from" is the process that sends it; nil: the cloud sends it. The driver calls
-// the function "then" with the answer, unless this process has died.
+// the function "then" with the answer, unless the sending process has died.
 func (w *world) request(method string, u *url.URL, header http.Header, body []byte, from *process, then func(answer)) {
 	fault := w.faults.network()
 	answered := false

@@ -22,7 +22,8 @@ func (g *Graph) Cycles() [][]ids.AssetKey {
 	return cycles
 }
 
-// shortestCycle searches the dependencies within the component breadth first, until the search returns to start.
+// shortestCycle makes a breadth-first search of the dependencies within the component, until the search reaches the
+// asset "start" again.
 func (g *Graph) shortestCycle(start int, knot []int) []int {
 	inside := make(map[int]bool, len(knot))
 	for _, i := range knot {

@@ -42,7 +42,7 @@ type External struct {
 	// Prefixes are the prefixes of the URLs that the query may read.
 	Prefixes []string         `json:"prefixes,omitempty"`
 	Secrets  []ExternalSecret `json:"secrets,omitempty"`
-	// Attach are the files of databases, by the name of the database in SQL.
+	// Attach maps the name of each database in SQL to its file.
 	Attach map[string]string `json:"attach,omitempty"`
 }
 

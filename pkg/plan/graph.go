@@ -184,13 +184,12 @@ func (h *intHeap) Pop() any {
 	return last
 }
 
-// Upstream returns keys and their direct and indirect dependencies, sorted. It ignores unknown
-// keys.
+// Upstream returns the given keys and their direct and indirect dependencies, sorted. It ignores unknown keys.
 func (g *Graph) Upstream(keys ...ids.AssetKey) []ids.AssetKey {
 	return g.keys(g.closure(g.upstream, keys))
 }
 
-// Downstream returns keys and everything that depends on them directly or indirectly, sorted.
+// Downstream returns the given keys and everything that depends on them directly or indirectly, sorted.
 func (g *Graph) Downstream(keys ...ids.AssetKey) []ids.AssetKey {
 	return g.keys(g.closure(g.downstream, keys))
 }

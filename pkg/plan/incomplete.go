@@ -87,8 +87,8 @@ type gathered struct {
 	// keys are the expected partitions, in the order in which the tasks read them. missing are those that do not exist.
 	keys, missing []string
 	seen          map[string]bool
-	// unread are the other partitions of the reader that would read nothing: those that the field undeclared does not
-	// contain.
+	// unread are the partitions of the reader that would read nothing for another reason than those in the field
+	// undeclared.
 	unread []string
 	// undeclared are those partitions of the reader that would read nothing, because the upstream asset does not declare
 	// any partition that the mapping yields for them.

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// A mapping decides which partitions of an upstream asset a partition reads: see [space.Infer]. A task reads partitions
-// that this run materializes, and partitions that earlier runs have materialized.
+// A mapping decides which upstream partitions a partition reads: see [space.Infer]. A task reads partitions that this
+// run materializes, and partitions that earlier runs have materialized.
 //
 // If several tasks read all partitions of an asset, they depend on one group node, which depends on the tasks of the
 // asset. So N upstream and M downstream tasks have N+M edges. Only tasks with the trigger rule all_success use the

@@ -17,8 +17,8 @@ import (
 // would need an edge from each task before it. With them, the number of edges is proportional to the number of tasks
 // plus the number of dependencies between assets.
 
-// addOrder decides which order nodes to add and which tasks wait for them. It warns of each
-// asset in a gap that a task reads.
+// addOrder decides which order nodes to add and which tasks wait for them. It adds a warning if an asset of the run
+// reads an asset in a gap.
 func (b *builder) addOrder() {
 	b.findGaps()
 	for _, key := range b.within {

@@ -153,8 +153,8 @@ type Work struct {
 	Batch bool `json:"batch,omitempty"`
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
-	// Files are hashes of files of the project, by path. The code fingerprint covers these hashes: see [Text.Files].
-	// Files is set only in the Work of a plan.
+	// Files maps paths of project files to the hashes of the files. The code fingerprint covers these hashes: see
+	// [Text.Files]. Files is set only in the Work of a plan.
 	Files map[string]string `json:"files,omitempty"`
 	// Vars are the project's variables that the query or the command reads, by name.
 	Vars map[string]Var `json:"vars,omitempty"`

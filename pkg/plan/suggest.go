@@ -1,6 +1,6 @@
 package plan
 
-// Suggest returns the known word nearest to word, for "did you mean", or "" if none is near.
+// Suggest returns the known word nearest to the given word, for "did you mean", or "" if none is near.
 func Suggest(word string, known []string) string {
 	best, bestDistance := "", max(2, len(word)/3)+1
 	for _, k := range known {

@@ -27,7 +27,7 @@ type asset struct {
 	columns         []space.Column   // the columns that come from the keys of partitions
 	parts           []partcolumn.Part
 	problem         string // why the asset has no view, or ""
-	mixed           string // describes a partition that has text files of two formats and no Parquet, or ""
+	mixed           string // says which output has text files of two formats but no Parquet files; "": none
 	created         bool
 	failed          bool // problem says why the view could not be created
 	// sample means that this is not an asset, but the failing rows of a check. No commit marker describes their file.
@@ -270,7 +270,7 @@ func (db *DB) assetOf(key string, columns []space.Column) *asset {
 	return a
 }
 
-// add adds the files that the commit marker of one partition's output names. The parameter uri is an object key that
+// add adds the files that the commit marker of one partition's output names. The parameter "uri" is an object key that
 // ends in "/".
 func (a *asset) add(markers *markers, uri, partition string) {
 	marker, err := markers.marker(uri, partition)
@@ -325,7 +325,7 @@ func (m *markers) marker(uri, partition string) (*contract.CommitMarker, error) 
 	return readMarker(m.root, uri)
 }
 
-// readMarker reads the commit marker of an output. The parameter root is the folder of the store.
+// readMarker reads the commit marker of an output. The parameter "root" is the folder of the store.
 func readMarker(root, uri string) (*contract.CommitMarker, error) {
 	if _, err := filepath.Localize(contract.CommitMarkerKeyOf(uri)); err != nil {
 		return nil, fmt.Errorf("output %q is not a path in the store", uri)

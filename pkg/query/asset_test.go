@@ -112,7 +112,8 @@ func TestSessionLimitsFiles(t *testing.T) {
 	require.ErrorContains(t, open(all), "more than 200000 files: query fewer assets at once")
 }
 
-// The views of assets are created when a statement names them, which may be in a transaction that is rolled back.
+// The views of assets are created when a statement names them. If the transaction of this statement is rolled back,
+// later statements must create the views again.
 func TestQueryReadsAssetsAfterRollback(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)

@@ -63,7 +63,7 @@ func Complete(sql string) bool {
 	return false
 }
 
-// permitText rejects SQL that the function permit does not reject, because permit only knows the kind of the statement:
+// permitText rejects SQL that the function permit does not reject, because permit knows only the kind of the statement:
 // a SELECT can call functions that end the process or write files.
 func permitText(sql string) error {
 	if found := sqltext.FindForbidden(sql); found != nil {

@@ -142,8 +142,8 @@ func ownOrigin(r *http.Request) bool {
 	return false
 }
 
-// registerPage registers the web page of a domain, and the routes with which browsers log in. The parameter address is
-// the address of the server.
+// registerPage registers the web page of a domain, and the routes with which browsers log in. The parameter "address"
+// is the address of the server.
 func (b *browsers) registerPage(mux *http.ServeMux, page http.Handler, d ids.Domain, address string) {
 	home := fmt.Sprintf("/w/%s/%s/", url.PathEscape(d.Tenant), url.PathEscape(d.Workspace))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {

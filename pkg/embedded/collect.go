@@ -48,8 +48,8 @@ func (w *Workspace) GC(rule gc.Rule) gc.Config {
 	}
 }
 
-// Collect runs one pass of the collector. Unless the pass is for some assets only, it also removes
-// the scratch folders of dead workers. dir is the state folder.
+// Collect runs one pass of the collector. Unless the pass is for some assets only, it also removes the scratch folders
+// of dead workers. The parameter "dir" is the state folder.
 func (w *Workspace) Collect(ctx context.Context, dir string, rule gc.Rule, opts gc.Options) (gc.Report, error) {
 	cfg := w.GC(rule)
 	if w.Folder != nil {

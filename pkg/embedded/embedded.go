@@ -83,8 +83,8 @@ type Options struct {
 	Routes func(*http.ServeMux, *engine.Engine, *worker.Worker)
 	// Page serves the web page below /w/ and /assets/. Nil: none is served, and no browser can log in.
 	Page http.Handler
-	// Wrap wraps the folder's store for everything but the worker, for example to count requests.
-	// It may be nil.
+	// Wrap wraps the folder's store, for example to count requests. The worker still uses the unwrapped store. It may
+	// be nil.
 	Wrap func(blob.Store) blob.Store
 	// Read opens the folder for reading only, so the folder need not be writable.
 	Read bool
@@ -336,7 +336,7 @@ func (s *Stack) owner() Owner {
 
 const (
 	// heartbeatEvery is the time between two heartbeats of a local worker. With each heartbeat, the worker also asks
-	// whether to stop. Few heartbeats become ledger events.
+	// whether it must stop the task. Few heartbeats become ledger events.
 	heartbeatEvery = time.Second
 	headerTimeout  = 10 * time.Second
 	// linger is how long the start of a task may wait to be appended. A task that takes less time reports its start and

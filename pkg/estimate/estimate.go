@@ -75,7 +75,7 @@ type Asset struct {
 type Estimate struct {
 	// Tasks is the number of tasks. Unknown is how many of them belong to assets without earlier attempts.
 	Tasks, Unknown int
-	// Work is the duration of all tasks one after the other. Rows and Bytes are the sizes of their outputs.
+	// Work is the sum of the durations of all tasks. Rows and Bytes are the sizes of their outputs.
 	Work        time.Duration
 	Rows, Bytes int64
 	// CPU is the CPU time of all tasks, except those of assets without a measured CPU time.

@@ -139,7 +139,7 @@ func read(proc fs.FS, pid int) (process, error) {
 }
 
 // memory returns the proportional memory of a process, or 0 if the process has ended. It fails if the system does not
-// report it.
+// report the proportional memory.
 func (p process) memory(proc fs.FS) (int64, error) {
 	text, err := fs.ReadFile(proc, path.Join(strconv.Itoa(p.pid), "smaps_rollup"))
 	if errors.Is(err, syscall.ESRCH) { // the process is exiting and has released its memory

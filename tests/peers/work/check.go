@@ -35,8 +35,7 @@ func (c *Check) Execute(run, task int) {
 	c.executed[run][task]++
 }
 
-// Done returns the counts of executions. It fails if a task is missing or was executed before its
-// upstream.
+// Done returns the counts of executions. It fails if a task is missing or was executed before one of its upstreams.
 func (c *Check) Done() (done Done, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ type Job struct {
 	// AtOnce limits concurrent requests for runs. If a peer answers a request only at the end of the run, AtOnce also
 	// limits concurrent runs.
 	AtOnce int `json:"at_once"`
-	// After lists the upstreams of each task of a run, in topological order.
+	// After lists the upstreams of each task of a run. The tasks are in topological order.
 	After [][]int `json:"after"`
 	// Server is the address of the peer's server, in the form that its client expects.
 	Server string `json:"server"`

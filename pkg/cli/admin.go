@@ -206,7 +206,7 @@ func (a *app) sweepCommand() *cobra.Command {
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
-				if s.stack != nil { // starting the stack has folded all entries and refilled the queue
+				if s.stack != nil { // when this process became the owner, it folded all entries and refilled the queue
 					if err := s.stack.Sweep(ctx); err != nil {
 						return err
 					}

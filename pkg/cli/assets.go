@@ -52,8 +52,8 @@ func (i *assetInfo) countedText(of func(*engine.Counts) int) any {
 	return number(view.Grouped(int64(of(i.counts))))
 }
 
-// listed returns the project and the assets to list. Without arguments, these are all assets. Assets with problems
-// are included, because they may also have materializations.
+// listed returns the project and the assets to list. Without arguments, these are all assets. Assets with problems are
+// included, because even these may have materializations.
 func (a *app) listed(ctx context.Context, f *assetFlags, args []string) (p *project.Project, chosen selector.Result, err error) {
 	f.all = f.all || len(args) == 0
 	choice, err := f.parse(args)

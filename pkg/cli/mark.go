@@ -99,7 +99,7 @@ func (a *app) mark(ctx context.Context, name string, f *markFlags) error {
 			return err
 		}
 		if done.Stale > 0 {
-			a.warn("%s still stale, because the code has changed since: accept the change with `servo deploy --accept %s`", wereOf(done.Stale), done.Asset)
+			a.warn("%s still stale, because the code has changed after the output was made: accept the change with `servo deploy --accept %s`", wereOf(done.Stale), done.Asset)
 		}
 		return a.document(done, func() string {
 			return fmt.Sprintf("marked %s of %s as %s\n", plural(done.Partitions, "partition"), done.Asset, done.Mark)

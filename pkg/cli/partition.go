@@ -50,9 +50,10 @@ func partitionNamed(text string, assets []plan.Asset) (*plan.Asset, ids.Partitio
 	return asset, partition, nil
 }
 
-// explainPartition explains a partition of an asset. If done is false, the caller must explain the task named task
-// instead. This is so if the text names no partition, if the project cannot be read, or if the newest task of the
-// partition explains more: its run is live, or the task did not succeed.
+// explainPartition explains a partition of an asset. If done is false, it has explained nothing and returns the name of
+// a task, which the caller must explain instead. This happens if the text names no partition, or if the project cannot
+// be read. It also happens if the newest task of the partition explains more, because its run is live or the task did
+// not succeed.
 func (a *app) explainPartition(ctx context.Context, v published, text string) (done bool, task string, err error) {
 	if !strings.Contains(text, "/") {
 		return false, text, nil
@@ -113,8 +114,8 @@ func (a *app) explainPartition(ctx context.Context, v published, text string) (d
 	})
 }
 
-// selecting returns a function that reports whether runs with a given specification, of a schedule or a request,
-// include the asset.
+// selecting returns a function that reports whether runs with a given specification include the asset. Schedules and
+// requests contain such specifications.
 func selecting(assets []plan.Asset, asset ids.AssetKey) func(*event.RunSpec) bool {
 	catalog := selector.NewCatalog(assets)
 	return func(spec *event.RunSpec) bool {

@@ -30,8 +30,8 @@ func (a *app) pinCommand() *cobra.Command {
 		Annotations: writesDocument,
 		Short:       "Keep a revision with its outputs, or list the pinned revisions",
 		Long: "Keep a revision, with every output that it shows, for a while: `servo query --as-of` and `servo export\n" +
-			"--as-of` then read it, whatever `keep` says. At most 10 revisions can be pinned at once. Outputs that the\n" +
-			"collector has already deleted are not restored; the command counts them. Without REVISION, list the pins.",
+			"--as-of` then read it, whatever the setting `keep` says. At most 10 revisions can be pinned at once. Outputs that\n" +
+			"the collector has already deleted are not restored; the command counts them. Without REVISION, list the pins.",
 		Example: "  servo admin pin 4211 --for 90d --reason 'figures of the annual report'\n" +
 			"  servo admin pin 4211 --release --reason 'the report is published'",
 		Args: takes("[REVISION]"),

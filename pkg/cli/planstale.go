@@ -84,7 +84,7 @@ func (r *planReport) addStaleness(
 }
 
 // becomeStale returns the keys of the partitions of an asset that are stale under the new definitions, but not under
-// the old ones. The result needed contains the partitions that are already stale or missing under the old definitions.
+// the old ones. The second result contains the partitions that are already stale or missing under the old definitions.
 func becomeStale(before, after *staleness.Evaluation, asset ids.AssetKey) (keys []string, needed map[string]bool, err error) {
 	was, err := before.Partitions(asset)
 	if err != nil {

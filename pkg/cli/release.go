@@ -267,7 +267,7 @@ func (a *app) warnOfEmptyRules(c *candidate) {
 type deployment struct {
 	sha     string
 	release *release.Release
-	// project consists of the settings of the folder and, for example, the assets and variables of the release.
+	// project has the assets, variables and limits of the release, and all other settings of the folder.
 	project *project.Project
 }
 
@@ -353,7 +353,7 @@ func (a *app) noteLocalChanges(ctx context.Context, store blob.Store, settings *
 		a.warn("cannot compare the files of this folder with release %s: %v", release.Short(sha), err)
 	case c.SHA == sha:
 	case len(c.changes) == 0:
-		a.note("the deployed release is %s; other files of this folder differ", release.Short(sha))
+		a.note("the deployed release is %s; the files of this folder differ, but not the assets", release.Short(sha))
 	default:
 		var keys []string
 		for _, change := range c.changes {

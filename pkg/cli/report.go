@@ -90,8 +90,8 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	return nil
 }
 
-// skippedForQuality warns of tasks that were skipped because an input is degraded and the task does not allow this.
-// Such tasks do not make the run fail.
+// skippedForQuality warns of tasks that were skipped because they do not allow degraded inputs. Such tasks do not make
+// the run fail.
 func (a *app) skippedForQuality(s *state.State, runID string) {
 	n, first := 0, ""
 	s.TasksOf(runID, func(t *state.Task) bool {
@@ -207,8 +207,8 @@ func counts(r *state.Run) string {
 	return cmp.Or(strings.Join(parts, ", "), "no tasks")
 }
 
-// failures prints each different error of a run once, with the first task that failed with it, the number of the
-// other ones, and the command that lists them.
+// failures prints each different error of a run once, with the first task that failed with it, the number of further
+// tasks, and the command that lists all of them.
 func (a *app) failures(s *state.State, runID string) {
 	const margin = "       "
 	found := view.Failures(s, runID)

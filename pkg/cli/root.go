@@ -152,7 +152,7 @@ func (a *app) flagError(cmd *cobra.Command, err error) error {
 	return usagef("%w; see `%s --help`", err, cmd.CommandPath())
 }
 
-// takes returns a check of the number of arguments. Names are written as in Use: a name in
+// takes returns a check of the number of arguments. Names are written as in the field Use of a command: a name in
 // brackets is optional, and "…" accepts any number of arguments.
 func takes(names ...string) cobra.PositionalArgs {
 	var needed []string

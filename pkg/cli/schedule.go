@@ -232,9 +232,9 @@ func (d *ticksDocument) text(s *calendar.Schedule, id string) string {
 	return out.String()
 }
 
-// reasonsText returns the reasons of a tick. The map written contains the reasons that it has returned for earlier
-// ticks. It omits them, because both ticks of a repeated local time have the same reason. If more than three local
-// times belong to one tick, it returns the first three reasons and the number of the others.
+// reasonsText returns the reasons of a tick. It omits the reasons that it has returned for earlier ticks, because both
+// ticks of a repeated local time have the same reason. The parameter written contains these reasons. If more than three
+// local times belong to one tick, it returns the first three reasons and the number of the others.
 func reasonsText(s *calendar.Schedule, id string, reasons []calendar.Reason, written map[string]bool) string {
 	const most = 3
 	var out strings.Builder

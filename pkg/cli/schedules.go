@@ -301,8 +301,8 @@ func (a *app) triggerScheduleCommand() *cobra.Command {
 	return cmd
 }
 
-// noteNotExecuted says who will execute the runs that a command has requested, if no other process owns the state
-// folder.
+// noteNotExecuted prints that no process executes the requested runs yet, if this process is the owner only because
+// there was none.
 func (a *app) noteNotExecuted(s *session) {
 	if s.stack != nil {
 		a.note("no process executes runs of schedules yet: start `servo dev`, or run `servo run --resume`")

@@ -287,7 +287,7 @@ func (a *app) trouble(ctx context.Context, s *session) error {
 	if err == nil || a.Clock.Now().Sub(since) < maxTrouble {
 		return nil
 	}
-	hint := "fix that, and run the same command again: nothing is lost"
+	hint := "fix the cause, and run the same command again: nothing is lost"
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		hint = "free space on the disk, and run the same command again: nothing is lost"
 	}

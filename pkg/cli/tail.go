@@ -25,8 +25,8 @@ const (
 	cloudLook  = 5 * time.Second
 )
 
-// tail follows the log of a task: of the newest attempt that has started, and of every later
-// attempt.
+// tail follows the log of a task: it shows the log of the newest attempt that has started, and then the logs of later
+// attempts.
 type tail struct {
 	a              *app
 	runID, taskKey string

@@ -26,8 +26,9 @@ const (
 	watchShare = 50
 )
 
-// watch calls the function changed when servo.yaml, a file of an asset or a schedule, or one of the files that more
-// returns has changed. Before each poll, it calls check. If check returns an error, watch returns it.
+// watch polls servo.yaml, the files of assets and schedules, and the files that the function more returns. It calls the
+// function changed after a change of one of these files. Before each poll, it calls the function check. If check
+// returns an error, watch returns it.
 func (a *app) watch(ctx context.Context, root string, check func() error, more func() []string, changed func(context.Context) error) error {
 	last, named := fingerprint(root), more()
 	lastNamed := stamps(root, named)

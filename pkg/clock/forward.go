@@ -46,8 +46,8 @@ func (f *Forward) now() time.Time {
 	return now
 }
 
-// Follow makes the clock continue from a recorded time if it is behind that time by more
-// than [Tolerance]. It returns how far this clock is ahead of the machine's clock afterwards.
+// Follow makes the clock continue from a recorded time if the clock is behind this time by more than [Tolerance]. It
+// returns how far this clock is ahead of the machine's clock afterwards.
 func (f *Forward) Follow(recorded time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -104,7 +104,7 @@ func read(ctx context.Context, store blob.Store, key string) ([]byte, blob.Objec
 	return data, object, nil
 }
 
-// Name is one listed object: an entry, or the decision to skip it.
+// Name is one listed object: an entry, or the decision to skip an entry.
 type Name struct {
 	// Entry is the ULID of the entry.
 	Entry  string

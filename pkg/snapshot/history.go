@@ -90,8 +90,8 @@ func (h History) Since() event.Time {
 	return event.At(ids.Time(h.runsFrom))
 }
 
-// Has reports whether a run is closed. The caller has not found the run in the live state, so it is closed if history
-// contains it, or if runs with such old ids are no longer kept.
+// Has reports whether a run that is not in the live state is closed: history contains the run, or runs with such old
+// ids are no longer kept.
 func (h History) Has(ctx context.Context, runID string) (bool, error) {
 	if !h.Kept(runID) {
 		return true, nil
@@ -178,13 +178,13 @@ func (h History) runs(ctx context.Context, files []manifest.File) ([]*state.Run,
 	return state.List[state.Run](rows), nil
 }
 
-// Runs returns the newest runs, live and closed, that the function ok accepts. It returns at most limit runs, newest
-// first.
+// Runs returns the newest runs, live and closed, that the function ok accepts, newest first. The parameter limit is the
+// maximum number of these runs.
 func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	return s.RunsSince(ctx, "", limit, ok)
 }
 
-// RunsSince is like Runs, but returns only runs whose ids are greater than or equal to since. It does not read older
+// RunsSince is like Runs, but returns only runs whose ids are not less than the parameter since. It does not read older
 // files of history.
 func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	var runs []*state.Run
@@ -364,12 +364,12 @@ func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 }
 
 // Expired reports whether all rows of a segment belong to runs that are no longer kept, because their ids are less than
-// from.
-func Expired(f manifest.File, from string) bool { return f.MaxRun != "" && f.MaxRun < from }
+// runsFrom.
+func Expired(f manifest.File, runsFrom string) bool { return f.MaxRun != "" && f.MaxRun < runsFrom }
 
 // Combine merges stored files of a table with f, which is not stored yet, and drops the rows of runs whose ids are less
-// than from.
-func (c *Codec) Combine(ctx context.Context, store *manifest.Store, stored []manifest.File, f File, from string) (File, error) {
+// than runsFrom.
+func (c *Codec) Combine(ctx context.Context, store *manifest.Store, stored []manifest.File, f File, runsFrom string) (File, error) {
 	sources := append(fileSources(store, stored), Source{
 		Table: f.Table, Name: "new history rows of " + f.Table,
 		Read: func(context.Context) ([]byte, error) { return f.Data, nil },
@@ -378,7 +378,7 @@ func (c *Codec) Combine(ctx context.Context, store *manifest.Store, stored []man
 	if err != nil {
 		return File{}, err
 	}
-	files, err := c.Encode(rows.KeptFrom(from))
+	files, err := c.Encode(rows.KeptFrom(runsFrom))
 	if err != nil {
 		return File{}, err
 	}

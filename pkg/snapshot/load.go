@@ -59,25 +59,25 @@ func deltaSources(store *manifest.Store, deltas []manifest.Delta) []Source {
 	return sources
 }
 
-// Advance returns the state of the manifest m. The parameter from is the manifest of an earlier revision, and own is
-// the state of that revision. Advance applies the deltas of later revisions to own. It loads the whole state if from
-// is nil or on another timeline, if m is an earlier revision than from, or if m has a new base that contains revisions
-// after from. Advance takes ownership of own: it modifies own and may return it. If Advance returns an error, own is
+// Advance returns the state of the manifest m. The parameter prev is the manifest of an earlier revision, and st is the
+// state of that revision. Advance applies the deltas of later revisions to st. It loads the whole state in three cases:
+// prev is nil or on another timeline, m is an earlier revision than prev, or m has a new base that contains revisions
+// after prev. Advance takes ownership of st: it modifies st and may return it. If Advance returns an error, st is
 // unchanged.
 //
-// A merged delta may contain changes that own already contains. These changes are never older than the rows of own,
+// A merged delta may contain changes that st already contains. These changes are never older than the rows of st,
 // because a merge includes the last change of each row up to the revision of its result. Advance also evicts the rows
 // that a new base has moved to history.
 func Advance(
-	ctx context.Context, c *Codec, store *manifest.Store, from *manifest.Manifest, own *state.State, m *manifest.Manifest,
+	ctx context.Context, c *Codec, store *manifest.Store, prev *manifest.Manifest, st *state.State, m *manifest.Manifest,
 ) (*state.State, error) {
-	if from == nil || m.Timeline != from.Timeline || m.Revision < from.Revision ||
-		m.BaseSnapshot.ID != from.BaseSnapshot.ID && m.BaseSnapshot.After(from.Revision) {
+	if prev == nil || m.Timeline != prev.Timeline || m.Revision < prev.Revision ||
+		m.BaseSnapshot.ID != prev.BaseSnapshot.ID && m.BaseSnapshot.After(prev.Revision) {
 		return Load(ctx, c, store, m)
 	}
 	var fresh []manifest.Delta
 	for _, d := range slices.Concat(m.L1, m.L0) {
-		if d.Revision > from.Revision {
+		if d.Revision > prev.Revision {
 			fresh = append(fresh, d)
 		}
 	}
@@ -85,11 +85,11 @@ func Advance(
 	if err != nil {
 		return nil, err
 	}
-	own.Load(rows)
+	st.Load(rows)
 	// A merged delta may have added rows that history already contains.
-	if cutoff := CutoffOf(m); m.BaseSnapshot.ID != from.BaseSnapshot.ID || rows.MinSeq() <= cutoff.Seq {
-		own.Evict(cutoff)
+	if cutoff := CutoffOf(m); m.BaseSnapshot.ID != prev.BaseSnapshot.ID || rows.MinSeq() <= cutoff.Seq {
+		st.Evict(cutoff)
 	}
-	own.FoldSeq, own.FoldTime = m.FoldSeq, m.FoldTime
-	return own, nil
+	st.FoldSeq, st.FoldTime = m.FoldSeq, m.FoldTime
+	return st, nil
 }

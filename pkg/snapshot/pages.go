@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// The rows of partition_status that are in history are in sorted runs: files of up to [state.PageRows] rows, sorted
-// by key. A later sorted run may contain newer versions of rows in earlier ones.
+// The rows of partition_status that are in history are in sorted runs: files of up to [state.PageRows] rows, sorted by
+// key. A later sorted run may contain newer versions of rows in earlier sorted runs.
 
 const partitionsTable = "partition_status"
 
@@ -38,9 +38,9 @@ func SortedRuns(files []manifest.File) (runs [][]manifest.File) {
 	return runs
 }
 
-// AbsorbedRuns decides which sorted runs are merged with new rows. It returns the index of the first one to merge;
-// all later sorted runs are also merged. It goes backwards from the last sorted run, and stops at the first one that
-// has more than twice as many rows as everything after it.
+// AbsorbedRuns decides which sorted runs are merged with new rows. It returns the index of the first one to merge; all
+// later sorted runs are also merged. It goes backwards from the last sorted run, and stops as soon as a sorted run has
+// more than twice as many rows as everything after it.
 func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
 	from := len(runs)
 	for from > 0 {
@@ -57,8 +57,8 @@ func AbsorbedRuns(runs [][]manifest.File, rows int64) int {
 	return from
 }
 
-// MergeRuns merges sorted runs and the rows in newer, and yields the newest version of each row, sorted by key. It
-// keeps one file of each sorted run in memory.
+// MergeRuns merges sorted runs and newer rows, and yields the newest version of each row, sorted by key. It keeps one
+// file of each sorted run in memory.
 func (c *Codec) MergeRuns(
 	ctx context.Context, store *manifest.Store, runs [][]manifest.File, newer []*state.Partition,
 ) iter.Seq2[*state.Partition, error] {
@@ -275,7 +275,7 @@ func (c *Codec) readPage(ctx context.Context, store *manifest.Store, f manifest.
 }
 
 // Partitions yields the rows of an asset's partitions with a visible output, live and in history, in the order of their
-// keys. It starts at the first key that is greater than or equal to from. Callers must not modify the rows.
+// keys. It starts at the first key that is not less than the parameter from. Callers must not modify the rows.
 func (s *Snapshot) Partitions(ctx context.Context, asset, from string) iter.Seq2[*state.Partition, error] {
 	return s.visible(s.partitions(ctx, manifest.Cell{Asset: asset, Partition: from}, asset, s.History.page))
 }

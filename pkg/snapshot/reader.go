@@ -101,10 +101,10 @@ func (r *Reader) begin(mine *read) {
 	}
 }
 
-// refresh reads the newest revision or, if enough is greater than 0, the first revision whose number is at least
-// enough. The caller must hold busy.
-func (r *Reader) refresh(ctx context.Context, enough int64) (*Snapshot, error) {
-	m, st, _, err := Refresh(ctx, r.codec, r.store, r.last, r.own, enough)
+// refresh reads the newest revision or, if target is greater than 0, the first revision whose number is at least
+// target. The caller must hold busy.
+func (r *Reader) refresh(ctx context.Context, target int64) (*Snapshot, error) {
+	m, st, _, err := Refresh(ctx, r.codec, r.store, r.last, r.own, target)
 	switch {
 	case errors.Is(err, manifest.ErrNone):
 		return &Snapshot{State: state.New(r.domain)}, nil

@@ -207,8 +207,8 @@ func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 	require.Equal(t, int64(1), cost.Lists, "a reader far behind loads the newest revision directly")
 }
 
-// Earlier builds of Servo did not record the revision of a base. Advance must not load such a base if its own state
-// already contains the rows of the base.
+// Earlier builds of Servo did not record the revision of a base. Advance must not load such a base if the state that it
+// advances already contains the rows of the base.
 func TestAdvanceSkipsBaseThatIsLoaded(t *testing.T) {
 	fx := newFixture(t)
 	fx.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 2, MaxInline: 1000, MinBase: 10_000}}

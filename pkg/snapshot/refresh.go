@@ -17,32 +17,32 @@ const (
 	maxRestarts = 4
 )
 
-// Refresh returns the newest manifest and its state. The parameter last is the manifest from which Refresh starts, or
-// nil, and own is the state of that manifest. If no later revision was published, Refresh returns last and own. It
-// takes ownership of own, as [Advance] does. The result named follows is true if the returned manifest is known to
-// descend from last. If enough is greater than 0, Refresh may return the first revision whose number is at least
-// enough. The error is [manifest.ErrNone] if nothing was ever published.
+// Refresh returns the newest manifest and its state. The parameter prev is the manifest from which Refresh starts, or
+// nil, and prevState is the state of that manifest. If no later revision was published, Refresh returns these two. It
+// takes ownership of prevState, as [Advance] does. The third result is true if the returned manifest is known to
+// descend from prev. If target is greater than 0, Refresh may return an older revision than the newest: the first one
+// whose number is at least target. The error is [manifest.ErrNone] if nothing was ever published.
 //
-// If the next revision does not name last as its parent, Refresh loads the whole state. So Refresh never mixes the
+// If the next revision does not name prev as its parent, Refresh loads the whole state. So Refresh never mixes the
 // states of two writers whose histories have diverged, which can happen if revisions were deleted.
 func Refresh(
-	ctx context.Context, c *Codec, store *manifest.Store, last *manifest.Manifest, own *state.State, enough int64,
+	ctx context.Context, c *Codec, store *manifest.Store, prev *manifest.Manifest, prevState *state.State, target int64,
 ) (m *manifest.Manifest, st *state.State, follows bool, err error) {
 	for restarts := 0; ; restarts++ {
-		m, follows, err = newest(ctx, store, last, enough)
+		m, follows, err = newest(ctx, store, prev, target)
 		if err != nil {
 			return nil, nil, false, err
 		}
-		if m == last {
-			return last, own, true, nil
+		if m == prev {
+			return prev, prevState, true, nil
 		}
 		if !follows {
-			last, own = nil, nil
+			prev, prevState = nil, nil
 		}
-		st, err = Advance(ctx, c, store, last, own, m)
+		st, err = Advance(ctx, c, store, prev, prevState, m)
 		if errors.Is(err, manifest.ErrMissing) && restarts < maxRestarts {
 			if live, liveErr := store.Live(ctx, m); liveErr == nil && !live {
-				last, own = nil, nil // a collector has deleted the files during the read: start over
+				prev, prevState = nil, nil // a collector has deleted the files during the read: start over
 				continue
 			}
 		}
@@ -50,14 +50,14 @@ func Refresh(
 	}
 }
 
-// newest returns the newest manifest. It follows the chain of revisions from last, or loads the newest one directly.
-// The result named follows is true if the returned manifest is known to descend from last.
+// newest returns the newest manifest. It follows the chain of revisions from prev, or loads the newest one directly.
+// The second result is true if the returned manifest is known to descend from prev.
 //
-// If enough is greater than 0, newest stops at the first revision whose number is at least enough. It does not check
-// whether a collector has deleted this revision: Next has verified that the predecessor was not deleted, and
-// collectors delete revisions in ascending order.
-func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest, enough int64) (m *manifest.Manifest, follows bool, err error) {
-	m = last
+// If target is greater than 0, newest stops at the first revision whose number is at least target. It does not check
+// whether a collector has deleted this revision: Next has verified that the predecessor was not deleted, and collectors
+// delete revisions in ascending order.
+func newest(ctx context.Context, store *manifest.Store, prev *manifest.Manifest, target int64) (m *manifest.Manifest, follows bool, err error) {
+	m = prev
 	for range maxSteps {
 		if m == nil {
 			break
@@ -73,7 +73,7 @@ func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest,
 			return m, true, nil
 		}
 		m = next
-		if enough > 0 && m.Revision >= enough {
+		if target > 0 && m.Revision >= target {
 			return m, true, nil
 		}
 	}
@@ -82,14 +82,13 @@ func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest,
 	return m, err == nil && known != nil && descends(m, known), err
 }
 
-// descends reports whether m is known to descend from the manifest in the parameter from: m still lists the delta
-// that the earlier manifest added. After this delta has been merged, descends returns false even if m descends from
-// that manifest.
-func descends(m, from *manifest.Manifest) bool {
-	if m.Timeline != from.Timeline || len(from.L0) == 0 {
+// descends reports whether m is known to descend from the earlier manifest prev: m still lists the delta that prev
+// added. After this delta has been merged, descends returns false even if m descends from prev.
+func descends(m, prev *manifest.Manifest) bool {
+	if m.Timeline != prev.Timeline || len(prev.L0) == 0 {
 		return false
 	}
-	added := from.L0[len(from.L0)-1]
-	return added.Revision == from.Revision &&
+	added := prev.L0[len(prev.L0)-1]
+	return added.Revision == prev.Revision &&
 		slices.ContainsFunc(m.L0, func(d manifest.Delta) bool { return d.ID == added.ID })
 }

@@ -131,7 +131,7 @@ func (f *runFinder) run(ctx context.Context) (next string, err error) {
 			return f.found[f.q.Limit-1].id, nil
 		} else if f.looked > 0 && (f.q.Before == "" || bound+"!" < f.q.Before) && (f.q.Most > 0 && f.looked >= f.q.Most || f.q.Enough != nil && f.q.Enough()) {
 			f.found = f.found[:done]
-			return bound + "!", nil // with this Before, a query finds the run whose id is bound, but no runs with greater ids
+			return bound + "!", nil // a query with this Before finds the run with the id in bound, but no later runs
 		}
 		part := f.left[at]
 		f.left = slices.Delete(f.left, at, at+1)

@@ -89,7 +89,7 @@ func NewCodec() *Codec {
 // Encode returns one file for each table with rows, in the order of [state.Declarations].
 func (c *Codec) Encode(rows *state.Rows) ([]File, error) { return encode(c.files, rows) }
 
-// Inline encodes rows as JSON to embed in a manifest. The result size is the total size of the encoded rows in bytes.
+// Inline encodes rows as JSON to embed in a manifest. It also returns the total size of the encoded rows in bytes.
 func (c *Codec) Inline(rows *state.Rows) (inline []manifest.Rows, size int64, err error) {
 	files, err := encode(c.inline, rows)
 	for _, f := range files {

@@ -62,7 +62,7 @@ func (c *Cache) Get(ctx context.Context, sha string, fetch func(context.Context)
 		return "", nil, err
 	}
 	dir = filepath.Join(c.dir, sha)
-	release = sync.OnceFunc(func() { c.let(sha) })
+	release = sync.OnceFunc(func() { c.unhold(sha) })
 	if c.confirmed(sha) {
 		return dir, release, nil
 	}
@@ -111,8 +111,8 @@ func (c *Cache) hold(sha string) error {
 
 const lockSuffix = ".lock"
 
-// let ends one use of an archive, and unlocks the archive after the last use.
-func (c *Cache) let(sha string) {
+// unhold ends one use of an archive, and unlocks the archive after the last use.
+func (c *Cache) unhold(sha string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.open[sha]
@@ -269,8 +269,8 @@ func syncFolder(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// evict removes unused archives, except sha and the most recently used ones. It also removes incomplete folders that
-// dead processes left. It ignores errors: the next call tries again.
+// evict removes unused archives, except the given one and the most recently used ones. It also removes incomplete
+// folders that dead processes left. It ignores errors: the next call tries again.
 func (c *Cache) evict(sha string) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {

@@ -85,8 +85,8 @@ type Code struct {
 	other  bool // a file differed from the plan when Watch was called
 }
 
-// Watch records the current state of the files of a task's code. want maps the names of these files, relative to
-// root, to the texts that represent them in the plan.
+// Watch records the current state of the files of a task's code. The parameter want maps the names of these files,
+// relative to root, to the texts that represent them in the plan.
 func (t *Texts) Watch(root string, want map[string]string) *Code {
 	c := &Code{root: root, want: want}
 	c.before = c.stamps()

@@ -291,7 +291,8 @@ func (s *State) PendingNotifications(yield func(*Notification) bool) {
 	s.index.alerting.pending.Scan(func(item timedItem) bool { return yield(s.Notifications.Get(item.id)) })
 }
 
-// QuietAlerts returns up to limit alerts that are not open and whose group has ended, oldest first.
+// QuietAlerts returns alerts that are not open and whose group has ended, oldest first. The parameter limit is their
+// maximum number.
 func (s *State) QuietAlerts(now event.Time, limit int) (quiet []*Alert) {
 	s.index.alerting.quiet.Scan(func(item quietItem) bool {
 		if item.at > now || len(quiet) == limit {

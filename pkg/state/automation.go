@@ -299,7 +299,7 @@ func (s *State) NextWake() (event.Time, bool) {
 }
 
 // DueToWake returns the schedules, requests, notifications and watches that are due at the time now, the earliest
-// first. It returns at most limit of them in total.
+// first. The parameter limit is their maximum number in total.
 func (s *State) DueToWake(now event.Time, limit int) (schedules, requests, notifications []string, watches []Watch) {
 	n := 0
 	s.index.automation.wake.Scan(func(item wakeItem) bool {
@@ -335,7 +335,8 @@ func (s *State) LastReleased() event.Time {
 	return item.at
 }
 
-// EndedRequests returns up to limit requests that ended at or before a time, oldest first.
+// EndedRequests returns requests that ended at or before a time, oldest first. The parameter limit is their maximum
+// number.
 func (s *State) EndedRequests(until event.Time, limit int) (ended []*RunRequest) {
 	s.index.automation.ended.Scan(func(item timedItem) bool {
 		if item.at > until || len(ended) == limit {

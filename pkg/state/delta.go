@@ -136,8 +136,8 @@ func (r *Rows) Chunks(n int) iter.Seq[*Rows] {
 	}
 }
 
-// Reopening returns the rows of the tables with [Declaration.Reopens]. For a row of these tables that is in history,
-// the live state may get a newer version.
+// Reopening returns the rows of the tables with [Declaration.Reopens]. If a row of these tables is in history, the live
+// state may get a newer version of the row.
 func (r *Rows) Reopening() *Rows {
 	return r.mapped(func(_ int, d *Declaration, list any) any {
 		if d.Reopens {
@@ -147,8 +147,8 @@ func (r *Rows) Reopening() *Rows {
 	})
 }
 
-// Superseded returns the rows of history without those that the live state has superseded: it omits every row for
-// whose key the live state has a row.
+// Superseded returns the rows of history without those that the live state has superseded: it omits every row whose key
+// also has a row in the live state.
 func (r *Rows) Superseded(live *State) *Rows {
 	return r.mapped(func(i int, d *Declaration, list any) any {
 		if !d.Reopens {

@@ -104,9 +104,9 @@ func (s *State) competing(c Cutoff) map[Key2]string {
 // MaxRunAge is the maximum age of a run's id when the trigger of the run is appended.
 const MaxRunAge = 30 * time.Minute
 
-// PartitionsBelow returns [Cutoff.Partitions] for a cutoff with the given [Cutoff.Entries]. No run with a lower id
-// can get tasks in the future. A run may still get tasks if its entry is not folded yet, if it has no plan yet, or if
-// its event is a dead letter that waits for a newer build.
+// PartitionsBelow returns [Cutoff.Partitions] for a cutoff with the given [Cutoff.Entries]. No run with an id below the
+// result can get tasks in the future. A run may still get tasks if its entry is not folded yet, if it has no plan yet,
+// or if its event is a dead letter that waits for a newer build.
 func (s *State) PartitionsBelow(entries string) string {
 	s.index.waiting.Ascend(Key3{}, func(k Key3) bool {
 		if k.A == "" {

@@ -156,8 +156,8 @@ func (s *State) KeyChanges(set string) map[string]int64 {
 	return changes
 }
 
-// KeyBlockOf returns the block of a set to which a key belongs, or nil if the set has no block yet. The result next
-// is the first key of the following block, or "".
+// KeyBlockOf returns the block of a set to which a key belongs, or nil if the set has no block yet. It also returns the
+// first key of the following block, or "".
 func (s *State) KeyBlockOf(set, key string) (block *KeyBlock, next string) {
 	block = s.KeySets.Floor(Key2{set, key})
 	if block == nil || block.Set != set {
@@ -195,7 +195,7 @@ type KeySet struct {
 	Bytes int
 }
 
-// ListKeySets returns all key sets by name. A key set exists once it has received its first key.
+// ListKeySets returns all key sets, sorted by name. A key set exists once it has received its first key.
 func (s *State) ListKeySets() []KeySet {
 	var sets []KeySet
 	for row := range s.KeySets.All {

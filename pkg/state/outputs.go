@@ -118,9 +118,9 @@ func (r *Partition) ReadIn() string {
 	return r.Root()
 }
 
-// Incomplete reports whether the task of the output ran although an upstream task had not succeeded. Such a task has
-// certainly read only outputs of its own run. It has not read an older output of that upstream, even one that an
-// earlier run of the same chain of retries made. Incomplete also returns true for every approved output whose chain was
-// planned on an empty state. If all upstreams of its task had succeeded, this result is wrong, but the rows of both
-// cases look the same.
+// Incomplete reports whether the task of the output ran although an upstream task had not succeeded, in a chain of
+// retries that was planned on an empty state. Such a task has certainly read only outputs of its own run. It has not
+// read an older output of that upstream, even one that an earlier run of the same chain of retries made. Incomplete
+// also returns true for every approved output whose chain was planned on an empty state. If all upstreams of its task
+// had succeeded, this result is wrong, but the rows of both cases look the same.
 func (r *Partition) Incomplete() bool { return r.LeftOut > 0 && r.InputsSeq == 0 }

@@ -176,7 +176,8 @@ func (s *State) Unsupported() bool {
 	return found
 }
 
-// ExpiredRunKeys returns up to limit run keys that expired at or before now, oldest first.
+// ExpiredRunKeys returns run keys that expired at or before now, oldest first. The parameter limit is their maximum
+// number.
 func (s *State) ExpiredRunKeys(now event.Time, limit int) []*RunKey {
 	var expired []*RunKey
 	s.index.expiries.Scan(func(e keyExpiry) bool {

@@ -157,8 +157,8 @@ func (r *RunKeyConflict) Key() Key2 { return Key2{r.RunKey, r.RunID} }
 
 func (*RunKeyConflict) newTable() store { return new(rowTable[Key2, RunKeyConflict, *RunKeyConflict]) }
 
-// Limit is a row of limits: how many tasks of a scope may run at once. The row of a removed limit stays: its version
-// is the id of the event that removed the limit, and the fold ignores events about the limit with smaller ids.
+// Limit is a row of limits: how many tasks of a scope may run at once. The row of a removed limit stays: its version is
+// the id of the event that removed the limit, and the fold ignores events about the limit whose ids are smaller.
 type Limit struct {
 	Scope   string `col:"scope,key"`
 	Name    string `col:"name,key"` // empty for the workspace

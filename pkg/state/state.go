@@ -94,8 +94,8 @@ func (s *State) Counts() map[string]int64 {
 	return counts
 }
 
-// Diff compares two states row by row and describes each difference in a line, up to limit
-// lines. It returns no lines if the states are equal.
+// Diff compares two states row by row and describes each difference in a line. The parameter limit is the maximum
+// number of lines. Diff returns no lines if the states are equal.
 func Diff(want, got *State, limit int) []string {
 	var lines []string
 	for i, d := range declarations {

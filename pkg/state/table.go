@@ -18,8 +18,8 @@ type Row[K comparable, R any] interface {
 	RowMeta() *Meta
 }
 
-// indexed is a row type whose rows are in indexes. reindex updates the indexes after row has replaced old, which may
-// be nil. row may be a tombstone.
+// indexed is a row type whose rows are in indexes. reindex updates the indexes after the receiver has replaced the row
+// old, which may be nil. The receiver may be a tombstone.
 type indexed[R any] interface {
 	reindex(s *State, old *R)
 }
@@ -39,9 +39,9 @@ type Table[K, R comparable] interface {
 	// Ascend calls yield for the rows in order, beginning with the first key that is not less than the parameter from,
 	// until yield returns false.
 	Ascend(from K, yield func(*R) bool)
-	// Ceiling returns the row with the smallest key that is at least key, or nil.
+	// Ceiling returns the row with the smallest key that is not less than the given key, or nil.
 	Ceiling(key K) *R
-	// Floor returns the row with the greatest key that is at most key, or nil.
+	// Floor returns the row with the greatest key that is not greater than the given key, or nil.
 	Floor(key K) *R
 	// All calls yield for every row in order, until yield returns false. It has the form of an iterator: for row :=
 	// range t.All.

@@ -108,7 +108,7 @@ type Task struct {
 	RetryJitterPermille     int32      `col:"retry_jitter_permille"`
 	RetryUserErrors         bool       `col:"retry_user_errors"`
 	RetryOn                 string     `col:"retry_on,null,dict"`    // codes and categories of errors, joined by commas
-	RetryNever              string     `col:"retry_never,null,dict"` // like RetryOn, but takes precedence over it
+	RetryNever              string     `col:"retry_never,null,dict"` // takes precedence over RetryOn; same form
 	RetryNotBefore          event.Time `col:"retry_not_before,null"`
 
 	TimeoutSec          int32      `col:"timeout_sec"` // 0: none

@@ -1,5 +1,5 @@
-// Package corpus writes large state folders for measurements and tests. They contain many assets, many runs in
-// history, and many partitions. It writes the files of the tiers with the product's own codecs, and one manifest that
+// Package corpus writes large state folders for measurements and tests. They contain many assets, many runs in history,
+// and many partitions. The package writes the files of the tiers with the product's own codecs, and one manifest that
 // names them. Nothing is in the ledger, so `servo admin verify` rejects such a folder. The same size and seed produce
 // the same rows.
 package corpus

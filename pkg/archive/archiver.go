@@ -157,8 +157,8 @@ func (a *Archiver) pass(ctx context.Context, until string, stands func(context.C
 	return false, nil
 }
 
-// list returns the names of the entries for the next file: after position, of one day, and
-// within the limits of a file.
+// list returns the names of the entries for the next file: after a.position, of one day, and within the limits of a
+// file.
 func (a *Archiver) list(ctx context.Context, until string) (names []ledger.Name, more bool, err error) {
 	size := int64(0)
 	for name, err := range ledger.List(ctx, a.cfg.Store, a.cfg.Domain, a.position) {

@@ -29,7 +29,8 @@ type Reader struct {
 	busy  chan struct{} // a channel as a lock: one caller at a time lists and loads files
 	day   string        // the day that was listed last
 	names []string      // the first entries of the files of that day
-	// damaged contains the errors of damaged files, by first entry, so that they are not read again for each entry.
+	// damaged contains the errors of damaged files, by first entry, so that these files are not read again for each
+	// entry.
 	damaged map[string]error
 }
 

@@ -407,7 +407,7 @@ func (a *app) deploymentColumns() []column[engine.Deployment] {
 	}
 }
 
-// gitText formats the state of a repository: main@1a2b3c4d, with a + if files differ.
+// gitText formats the state of a repository: main@1a2b3c4d, with a + if the files differ from the commit.
 func gitText(g *event.Git) string {
 	if g == nil {
 		return ""

@@ -239,8 +239,8 @@ func (r *runner) begin(ctx context.Context, s *session) error {
 	return err
 }
 
-// onSignal requests the cancellation of the run at the first Ctrl-C. At the second Ctrl-C, at SIGTERM, or if no run
-// can be cancelled, it calls leave, which ends the command without waiting for the run.
+// onSignal requests the cancellation of the run at the first Ctrl-C. At the second Ctrl-C, at SIGTERM, or if no run can
+// be cancelled, it calls the function leave, which ends the command without waiting for the run.
 func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, sig os.Signal, n int) {
 	r.mu.Lock()
 	s, runID := r.session, r.handle.RunID

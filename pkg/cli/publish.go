@@ -75,7 +75,7 @@ func exportedAs(assets []publisher.Asset, columns map[string][]space.Column) []q
 	return views
 }
 
-// columnsOf returns the partition columns of assets, whose values come from the keys of the partitions.
+// columnsOf returns the partition columns of assets. The values of these columns come from the keys of the partitions.
 func columnsOf(assets []plan.Asset) map[string][]space.Column {
 	columns := map[string][]space.Column{}
 	for i := range assets {

@@ -127,7 +127,7 @@ func (f *testFile) rejected(name string, run testRun, err error) error {
 	return nil
 }
 
-// keep replaces the results and the problems of one test file in r with those in other.
+// keep replaces the results and the problems of one test file in r with those from the test run other.
 func (r *testRun) keep(file string, other testRun) {
 	r.results = slices.DeleteFunc(r.results, func(x testcase.Result) bool { return x.Test.At.File == file })
 	r.problems = slices.DeleteFunc(r.problems, func(x project.Problem) bool { return x.File == file })

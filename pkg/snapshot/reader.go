@@ -31,10 +31,10 @@ type Reader struct {
 	busy chan struct{}
 	last *manifest.Manifest
 	snap *Snapshot
-	// own is the state of the manifest in last. Callers get copies of own, never own itself: Copy modifies the state
-	// that it copies, so no other goroutine may read own at that time.
-	own *state.State
-	// bytes is the size of own. It is atomic, because Bytes reads it without the semaphore.
+	// lastState is the state of the manifest in last. Callers get copies, never lastState itself: Copy modifies the state
+	// that it copies, so no other goroutine may read this state at that time.
+	lastState *state.State
+	// bytes is the size of lastState. It is atomic, because Bytes reads it without the semaphore.
 	bytes atomic.Int64
 }
 
@@ -104,7 +104,7 @@ func (r *Reader) begin(mine *read) {
 // refresh reads the newest revision or, if target is greater than 0, the first revision whose number is at least
 // target. The caller must hold busy.
 func (r *Reader) refresh(ctx context.Context, target int64) (*Snapshot, error) {
-	m, st, _, err := Refresh(ctx, r.codec, r.store, r.last, r.own, target)
+	m, st, _, err := Refresh(ctx, r.codec, r.store, r.last, r.lastState, target)
 	switch {
 	case errors.Is(err, manifest.ErrNone):
 		return &Snapshot{State: state.New(r.domain)}, nil
@@ -113,7 +113,7 @@ func (r *Reader) refresh(ctx context.Context, target int64) (*Snapshot, error) {
 	case m == r.last:
 		return r.snap, nil
 	}
-	r.last, r.own = m, st
+	r.last, r.lastState = m, st
 	r.bytes.Store(st.Bytes())
 	r.snap = &Snapshot{
 		State: st.Copy(), Revision: m.Revision, Nonce: m.Nonce, Timeline: m.Timeline, CaughtUpAt: m.Watermarks.CaughtUpAt, CompleteThrough: m.Watermarks.CompleteThrough, History: HistoryOf(r.codec, r.store, m),

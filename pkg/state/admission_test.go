@@ -16,7 +16,7 @@ import (
 
 var domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
 
-// searchAll finds the next task to admit without the index, by visiting every task. The test compares its result with
+// searchAll visits every task, without the index, to find the next task to admit. The test compares its result with
 // that of the index.
 func searchAll(s *state.State) *state.Task {
 	runs := map[string]int32{}

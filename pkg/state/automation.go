@@ -42,7 +42,7 @@ type RunRequest struct {
 	Actor      string `col:"actor,null,dict"`
 	ScheduleID string `col:"schedule_id,null,dict"`
 	TickID     string `col:"tick_id,null"`
-	// Logical is the instant of the tick. Selections such as latest refer to it. If it is 0, they refer to the time of
+	// Logical is the instant of the tick. Selections such as "latest" refer to it. If it is 0, they refer to the time of
 	// planning.
 	Logical event.Time   `col:"logical,null"`
 	Spec    string       `col:"spec"` // JSON: event.RunSpec

@@ -37,7 +37,7 @@ type SetKey struct {
 	Removed bool
 }
 
-// parseKey returns the key of a line. It shares the memory of the line.
+// parseKey returns the key of a line. The key shares the memory of the line.
 func parseKey(line string) SetKey {
 	key, rest, changed := strings.Cut(line, "\t")
 	if !changed {

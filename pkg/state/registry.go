@@ -11,10 +11,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// Tables declares the tables of a domain. To add one, add a field and its row type: every
-// operation on states, files and history ranges over these fields. Their order is the order of
-// files in manifests and of loading: tasks precede heartbeats, whose deadlines need the timeouts
-// of their tasks.
+// Tables declares the tables of a domain. To add one, add a field and its row type: all operations on states, files and
+// history iterate over these fields. Their order is the order of files in manifests and of loading: tasks precede
+// heartbeats, whose deadlines need the timeouts of their tasks.
 //
 // The tag has the table's name and these options:
 //
@@ -108,7 +107,7 @@ type lists interface {
 	Encode(f table.Format, list any) ([]byte, error)
 	// Decode returns the rows of a file.
 	Decode(f table.Format, data []byte) (any, error)
-	// DecodePart returns the rows of a part of a file that are within some ranges.
+	// DecodePart returns some ranges of the rows in a part of a file.
 	DecodePart(p table.Parts, part int, within []table.Range) (any, error)
 	// Merge returns, for each key, the row with the greatest sequence number. It keeps tombstones.
 	Merge(lists []any) (any, error)

@@ -105,7 +105,7 @@ func (l *loader) addCheckRefs(a *declared, c *check, p Parsed) {
 		case key != a.Key:
 			a.deps = append(a.deps, dep{key: key, at: at, query: true, check: true})
 		case c.PhaseOf() == quality.Pre:
-			l.report(at, "remove phase: pre", "check %s reads %s, whose new rows do not exist before the work", c.Name, at.word)
+			l.report(at, "remove phase: pre", "check %s reads %s, whose new rows exist only after the work", c.Name, at.word)
 		}
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// lookbackCheck reports expressions of daily assets that need other days of an upstream asset that is partitioned by
-// days or shorter periods. From such an upstream asset, a task reads only the day of its own partition, so the
-// expression would find too few rows.
+// lookbackCheck checks the queries of daily assets. It reports an expression that needs rows of several days from an
+// upstream asset, if the upstream asset is partitioned by days or shorter periods. From such an asset, a task reads
+// only the day of its own partition, so the expression would find too few rows.
 type lookbackCheck struct {
 	loader  *loader
 	known   map[ids.AssetKey]*declared

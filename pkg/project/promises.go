@@ -60,7 +60,7 @@ var deadlineFields = table[promises]{
 }
 
 var freshnessField = other("freshness", maxLagFields.shape(shape{
-	Description: "How old the newest output may be. An alert with the cause freshness_missed reports an older one.",
+	Description: "How old the newest output may be. An alert with the cause freshness_missed reports an older output.",
 	Examples:    []any{map[string]any{"max_lag": "6h"}},
 }, "max_lag"), func(f yamlFile, n *yaml.Node, a *declared) {
 	a.promises.at = n
@@ -75,7 +75,7 @@ var maxLagFields = table[promises]{
 }
 
 var assetSLAField = other("sla", assetSLAFields.shape(shape{
-	Description: "How long tasks may take. An alert with the cause sla_missed reports a task that takes longer; it is not cancelled.",
+	Description: "How long tasks may take. An alert with the cause sla_missed reports a task that takes longer. The task is not cancelled.",
 	Examples:    []any{map[string]any{"run": "2h", "task": "30m"}},
 }), func(f yamlFile, n *yaml.Node, a *declared) {
 	a.promises.at = n

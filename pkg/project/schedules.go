@@ -121,7 +121,7 @@ var scheduleFields = table[schedule]{
 		func(f yamlFile, n *yaml.Node, s *schedule) { s.start = f.bound(n, "start") }),
 	noted("end", boundShape("No tick is at or after this time. Default: none.", "2035-01-01T06:00"),
 		func(f yamlFile, n *yaml.Node, s *schedule) { s.end = f.bound(n, "end") }),
-	other("sla", scheduleSLAFields.shape(shape{Description: "How long a run may take. An alert with the cause sla_missed reports a run that takes longer; it is not cancelled.", Examples: []any{map[string]any{"run": "2h"}}}, "run"),
+	other("sla", scheduleSLAFields.shape(shape{Description: "How long a run may take. An alert with the cause sla_missed reports a run that takes longer. The run is not cancelled.", Examples: []any{map[string]any{"run": "2h"}}}, "run"),
 		func(f yamlFile, n *yaml.Node, s *schedule) {
 			if f.sound(n, "sla", scheduleSLAFields.fields(f, s)) {
 				f.require(n, "sla", "run")

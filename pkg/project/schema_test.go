@@ -239,7 +239,7 @@ var beyond = regexp.MustCompile(`also the name of a database|which the base does
 	`is longer than max_delay|is before the start|does not exist|no outputs to keep|is in both env and secrets|` +
 	`is [0-9.]+ ?[a-zµA-Z]+; must be (between|a multiple)|is "[0-9]+d"; must be between|at most three decimals|first item is the program|nknown SQL type|invalid SQL type|` +
 	`two checks are called|has no column|check .*: (it must be|there are)|not a regular expression|must be above 0%|must be at most 100%|` +
-	`whose new rows do not exist|several kinds|looks at the rows|two fields allow|does not count failing rows|has no bound|` +
+	`whose new rows exist only|several kinds|looks at the rows|two fields allow|does not count failing rows|has no bound|` +
 	`has no asset|has the value .* twice|no rows to check|no output whose columns|duplicate column|` +
 	`must be (a day or a local time|a day|an hour|a week|a month|a year), got|is not (a|an) (day|hour|week|month|year|period)|is not the first day of a week|not a divisor of one hour|invalid partition value|reserved prefix|` +
 	`must be between 1m0s and 1h0m0s|unknown kind (of partitions|.* of dimension)|has no kind|which has no rows|leading zeros|can never run|` +

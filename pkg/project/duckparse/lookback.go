@@ -67,7 +67,7 @@ func withoutAliases(bounds []bound, items []any) []bound {
 	})
 }
 
-// report adds the lookbacks that have not been found yet.
+// report adds the lookbacks among bounds to l.found, except those that were found before or are suppressed.
 func (l *lookbacks) report(bounds []bound) {
 	for _, b := range bounds {
 		if b.lookback && !l.seen[b.found.Offset] {

@@ -434,7 +434,7 @@ func (f *from) star(item map[string]any, result *columns) {
 			result.unlisted = append(result.unlisted, excluded)
 		}
 	}
-	if open || !found { // without a table, the * returns the fields of a struct
+	if open || !found { // if no table has the name x, x.* returns the fields of a struct
 		result.open = true
 		result.unlisted = append(result.unlisted, nil)
 	}

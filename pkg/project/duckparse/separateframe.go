@@ -115,7 +115,7 @@ func (f *frame) star(item map[string]any, r *rows, taken map[string]bool, listed
 		taken[column] = true
 	}
 	switch {
-	case len(array(item["rename_list"])) > 0 || only != "" && !f.has(only): // without a table, the * returns the fields of a struct
+	case len(array(item["rename_list"])) > 0 || only != "" && !f.has(only): // if no table has the name x, x.* returns the fields of a struct
 		listed.unlisted = append(listed.unlisted, nil)
 	case slices.ContainsFunc(f.tables, func(t namedRows) bool { return (only == "" || only == t.alias) && t.rows.list == nil }):
 		listed.unlisted = append(listed.unlisted, excluded)

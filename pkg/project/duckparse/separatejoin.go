@@ -265,7 +265,7 @@ func (s *separation) changing(v any, with *withRows) (found bool) {
 	return found
 }
 
-// classes is a union-find structure of ids. Ids in the same set have equal values.
+// classes is a union-find structure of ids. Ids in the same class have equal values.
 type classes map[string]string
 
 func (c classes) find(id string) string {

@@ -42,8 +42,8 @@ func (s *separation) determines(f *frame, v any) bool {
 	return id != "" && f.times[id] || s.isKey(f, v)
 }
 
-// bucket reports whether an expression truncates an instant to the start of its period. If the instant lies within
-// the period of the row's partition, the expression names this partition.
+// bucket reports whether an expression truncates an instant within the period of the row's partition to the start of
+// this period. Such an expression names the partition.
 func (s *separation) bucket(f *frame, v any) bool {
 	n := object(v)
 	for n["type"] == "OPERATOR_CAST" && s.isType(n) {
@@ -123,7 +123,8 @@ const (
 )
 
 // links returns the ids that determine the partition of a row in a leaf (one of the joined tables), each with its kind
-// of link. These ids are the leaf's keys and times, and expressions in conditions that compute the period of a row.
+// of link. These ids are the leaf's keys and times, and those of expressions in conditions, if the expressions compute
+// the period of a row.
 func (s *separation) links(leaf, f *frame, conditions []any) map[string]string {
 	ids := map[string]string{}
 	for id := range leaf.times {

@@ -2,6 +2,7 @@ package testcase
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -82,11 +83,11 @@ func (f Field) yaml(kind string) string {
 func Update(text string, at Place, actual *Actual) (string, error) {
 	lines := strings.SplitAfter(text, "\n")
 	if at.Line < 1 || at.Line > len(lines) {
-		return "", errors.New("the file has changed: the expected rows are not at their recorded place")
+		return "", fmt.Errorf("the file has changed: the expected rows are no longer at line %d, column %d", at.Line, at.Column)
 	}
 	line := []rune(lines[at.Line-1])
 	if at.Column < 1 || at.Column > len(line) {
-		return "", errors.New("the file has changed: the expected rows are not at their recorded place")
+		return "", fmt.Errorf("the file has changed: the expected rows are no longer at line %d, column %d", at.Line, at.Column)
 	}
 	start := len(strings.Join(lines[:at.Line-1], "")) + len(string(line[:at.Column-1]))
 	rows := actual.lines()

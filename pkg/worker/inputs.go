@@ -186,7 +186,7 @@ func guessed(checks []quality.Check, p *part, upstream string, err error) error 
 	case errors.Is(err, blob.ErrNotFound):
 		return nil
 	case err == nil && !audited(checks, p.marker):
-		return fail(CodeMissingInput, CategoryInfrastructure, fmt.Errorf("the commit marker of upstream task %s does not show whether that task has succeeded: a retry may know", upstream))
+		return fail(CodeMissingInput, CategoryInfrastructure, fmt.Errorf("the commit marker of upstream task %s does not show whether that task has succeeded: a retry may find out", upstream))
 	}
 	return err
 }

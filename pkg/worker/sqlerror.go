@@ -80,7 +80,7 @@ func withoutExtensionAdvice(message string) string {
 	if !found {
 		return message
 	}
-	return strings.TrimSuffix(message, ".") + "\n\nServo loads no extensions of DuckDB: " + loadWithCommand
+	return strings.TrimSuffix(message, ".") + "\n\nThe query cannot use this extension: " + loadWithCommand
 }
 
 // remoteFile reports whether DuckDB has refused to read a URL.

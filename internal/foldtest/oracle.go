@@ -285,10 +285,6 @@ func checkAdmission(s *state.State) error {
 	return nil
 }
 
-// Admissible reports whether a task may be admitted now under every limit. It counts the used slots from the rows,
-// without the fold's counters.
-func Admissible(s *state.State, t *state.Task) bool { return countSlots(s).admit(s, t) }
-
 // usedSlots counts the admitted tasks in the workspace, in each run and in each pool.
 type usedSlots struct {
 	all       int32

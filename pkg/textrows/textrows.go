@@ -29,9 +29,6 @@ const (
 	NDJSON = "ndjson"
 )
 
-// Formats returns the formats that [Read] can read.
-func Formats() []string { return []string{CSV, JSON, NDJSON} }
-
 // endings contains the file name endings of each format, without those of compression.
 var endings = map[string][]string{CSV: {".csv", ".tsv"}, JSON: {".json"}, NDJSON: {".ndjson", ".jsonl"}}
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"slices"
 	"testing"
 	"time"
 
@@ -223,6 +224,9 @@ func TestEvaluationEqualsDefinition(t *testing.T) {
 				require.Equal(r, want, x.Status)
 				require.Equal(r, want == staleness.Stale, x.Changed || x.Early || len(x.Newer) > 0)
 				require.Equal(r, early, x.Early)
+				if want == staleness.Fresh {
+					require.Equal(r, outdatedBehind(r, e, all, i, p.Key), len(x.Via) > 0)
+				}
 				alone, err := evaluation(r, all, rows, map[string][]string{"2": {"3"}}).Explain(all[i].Key, p.Key)
 				require.NoError(r, err)
 				require.Equal(r, x, alone, "read row by row")
@@ -249,6 +253,25 @@ type history struct {
 type output struct {
 	row  *state.Partition
 	read map[string]int64 // versions by partition
+}
+
+// outdatedBehind reports whether a partition reads a stale or missing partition, directly or through fresh ones. It
+// follows every path.
+func outdatedBehind(t require.TestingT, e *staleness.Evaluation, all []plan.Asset, reader int, partition string) bool {
+	for i := range all[:reader] {
+		if !slices.Contains(all[reader].Deps, all[i].Key) {
+			continue
+		}
+		upstream, err := e.Partitions(all[i].Key)
+		require.NoError(t, err)
+		for _, q := range upstream {
+			reads := all[reader].Partitions == nil || q.Key == partition
+			if reads && (q.Status != staleness.Fresh || outdatedBehind(t, e, all, i, q.Key)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // TestNeverFreshWhenStale executes overlapping runs and retries. Some tasks run although an upstream task did not

@@ -112,7 +112,7 @@ func (q *Queue) call(ctx context.Context, verb, queueName, name string, do func(
 
 // Create implements [queue.Queue].
 func (q *Queue) Create(ctx context.Context, t queue.Task) error {
-	t.Turn = queue.Turn{} // a cloud's queue does not dispatch tenants in turn
+	t.Turn = queue.Turn{} // cloud queues do not dispatch tenants in turn
 	return q.call(ctx, "create", t.Queue, t.Name, func() error {
 		if q.cfg.Model.Delivery.P50 > 0 || q.cfg.Model.Every > 0 {
 			t.ScheduleTime = q.deliveryTime(t)

@@ -110,7 +110,7 @@ func TestTaskIsExplainedAsOf(t *testing.T) {
 	asOf := fmt.Sprint(snap.Revision)
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	f.await(t, started.GetRunId())
-	f.run(t) // "latest" is another run now
+	f.run(t) // from now on, "latest" means another run
 
 	request := &servov1.ExplainTaskRequest{RunId: "latest", TaskKey: "raw/a", AsOf: asOf}
 	then, err := c.execution.ExplainTask(t.Context(), request)

@@ -228,7 +228,7 @@ func (w *chunkWriter) Write(p []byte) (int, error) {
 	for len(w.rest) > 0 {
 		part := (&attemptLog{row: w.log.row, text: w.rest[:min(len(w.rest), defaultLogPart)]}).part(0, defaultLogPart)
 		if part.GetNextOffset() == 0 {
-			break // what is left is an incomplete character
+			break // the remaining bytes are an incomplete character
 		}
 		if err := w.send(part); err != nil {
 			return 0, err

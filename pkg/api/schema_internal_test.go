@@ -177,7 +177,7 @@ func TestFillCopiesEveryField(t *testing.T) {
 			}
 			field := m.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(name))
 			require.NotNil(t, field, "%s of %s", name, kind)
-			if field.Kind() != protoreflect.EnumKind { // "x" is not a value of an enum
+			if field.Kind() != protoreflect.EnumKind { // populate has set the text to "x", which names no value of the enum
 				require.True(t, m.ProtoReflect().Has(field), "%s of %s", name, kind)
 			}
 		}

@@ -286,7 +286,7 @@ func calls() map[string]func(context.Context, clients) (proto.Message, error) {
 			return c.keySets.ListKeys(ctx, &servov1.ListKeysRequest{KeySet: "tenants"})
 		},
 		"numbers of runs": func(ctx context.Context, c clients) (proto.Message, error) {
-			return c.state.CountRuns(ctx, &servov1.CountRunsRequest{Hours: 2, AsOf: "2100-01-01T00:00:00Z"}) // without as_of, the hours change
+			return c.state.CountRuns(ctx, &servov1.CountRunsRequest{Hours: 2, AsOf: "2100-01-01T00:00:00Z"}) // without as_of, the counted hours would change
 		},
 		"runs of too many hours": func(ctx context.Context, c clients) (proto.Message, error) {
 			return c.state.CountRuns(ctx, &servov1.CountRunsRequest{Hours: 745})

@@ -62,7 +62,7 @@ func watched(r *servov1.WatchRequest) func(state.Record) bool {
 	of := func(run string) bool { return len(r.GetRunIds()) == 0 || slices.Contains(r.GetRunIds(), run) }
 	return func(row state.Record) bool {
 		switch row := row.(type) {
-		case *state.Run: // a row that is deleted here has moved to history
+		case *state.Run: // rows are deleted when they move to history
 			return has("runs") && of(row.RunID) && !row.Deleted
 		case *state.Task:
 			return has("tasks") && of(row.RunID) && row.Kind != event.KindGroup && !row.Deleted

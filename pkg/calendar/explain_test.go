@@ -61,7 +61,7 @@ func TestExplainAnswersForInstants(t *testing.T) {
 	require.Equal(t, "2025-03-30T02:15 2025-03-30T02:45", reasons[0].Local+" "+reasons[1].Local)
 	require.True(t, calendar.IsTick(reasons, gap))
 
-	second := at(t, "2025-10-26T01:15Z") // the second 02:15
+	second := at(t, "2025-10-26T01:15Z") // the clocks show 02:15 for the second time
 	reasons = s.Explain(second)
 	require.Len(t, reasons, 1)
 	require.Equal(t, calendar.Overlap, reasons[0].Kind)

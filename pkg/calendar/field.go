@@ -164,7 +164,7 @@ func (p *parser) value(k *kind, item, at part) (int, bool) {
 	if n < k.least || n > k.most {
 		other := min(max(n, k.least), k.most)
 		if n == k.most+1 && len(k.names) == 0 && k.least == 0 {
-			other = 0 // 24 means midnight, and 60 the full hour
+			other = 0 // hour 24 means midnight, and minute 60 the full hour
 		}
 		p.fail(k.name, at, strconv.Itoa(other), "%s is not between %d and %d", at.text, k.least, k.most)
 		return 0, false

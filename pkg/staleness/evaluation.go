@@ -196,7 +196,7 @@ func (e *Evaluation) load(key ids.AssetKey) (*evaluated, error) {
 	if err != nil || a.loaded {
 		return a, err
 	}
-	expected, _ := e.expected(a) // expected keys are declared: do not parse millions of them
+	expected, _ := e.expected(a) // the asset declares these keys, so there is no need to parse millions of them
 	for row, err := range e.data.Rows(key) {
 		if err != nil {
 			return nil, fmt.Errorf("evaluate asset %s: %w", key, err)

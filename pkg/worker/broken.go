@@ -46,7 +46,7 @@ func mayBeBroken(err error) bool {
 func (a *attempt) readWhole(ctx context.Context, path string) error {
 	d, err := a.openDuckDB(ctx)
 	if err != nil {
-		return nil //nolint:nilerr // the file was not read
+		return nil //nolint:nilerr // without DuckDB, the file cannot be examined
 	}
 	_, err = d.exec(ctx, "SELECT bit_xor(hash(t)) FROM "+readParquet([]string{path})+" AS t")
 	if closeErr := d.close(); closeErr != nil || ctx.Err() != nil || err == nil || !mayBeBroken(err) {

@@ -86,7 +86,7 @@ func TestStreamsLoseNothing(t *testing.T) {
 		var got [2]string
 		for line := range strings.Lines(log.String()) {
 			if line == "\n" {
-				continue // belongs to one of them
+				continue // an empty line of one of the streams
 			}
 			i := int(line[0] - 'a')
 			require.Equal(t, strings.Repeat(line[:1], len(line)-1)+"\n", line)

@@ -22,7 +22,7 @@ func exactly(t *sqltext.Type) string {
 	const (
 		day    = `-?[0-9]{1,6}[-/][0-9]{1,2}[-/][0-9]{1,2}`
 		clock  = `[0-9]{1,2}:[0-9]{1,2}(:[0-9]{1,2}`
-		utc    = ` *(Z|UTC|[+-][0:]+)?` // Servo's times are UTC, so this offset is no loss
+		utc    = ` *(Z|UTC|[+-][0:]+)?` // Servo's times are UTC, so dropping this offset loses nothing
 		anyOne = ` *(Z|[+-][0-9:]+|[A-Z][A-Z0-9_/+-]*)?`
 	)
 	// fraction returns the end of the pattern clock: at most the given number of digits after the decimal point, and then only

@@ -65,7 +65,7 @@ func (p *pass) readBatch(ctx context.Context, c *cell, m Materialization, key st
 		return nil, nil // another collector has deleted the marker; the next pass finds the files
 	}
 	if err != nil {
-		return nil, p.failed(ctx, fmt.Errorf("read commit marker %s: %w", key, err))
+		return nil, p.noteFailure(ctx, fmt.Errorf("read commit marker %s: %w", key, err))
 	}
 	marker, err := contract.DecodeCommitMarker(data)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// batch records a run that has materialized some partitions together, and returns the directory of its output.
+// batch adds a run that has materialized some partitions together, and returns the directory of its output.
 func (f *fixture) batch(partitions ...string) (uri string) {
 	f.t.Helper()
 	runID, key := f.ids.New(), asset.String()

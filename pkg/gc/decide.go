@@ -249,7 +249,7 @@ func (r *Rows) versions() *versions {
 	return v
 }
 
-// compare orders successes in the same way as the fold when it selects the visible version.
+// compare defines the order of successes that the fold uses when it selects the visible version.
 func (s Success) compare(other Success) int {
 	return cmp.Or(cmp.Compare(s.RunID, other.RunID), cmp.Compare(s.TaskKey, other.TaskKey))
 }

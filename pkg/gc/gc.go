@@ -149,9 +149,9 @@ type pass struct {
 	failures []error // errors of reading or deleting single objects
 }
 
-// failed records that an object could not be read or deleted. It returns an error if the pass
+// noteFailure records that an object could not be read or deleted. It returns an error if the pass
 // must end.
-func (p *pass) failed(ctx context.Context, err error) error {
+func (p *pass) noteFailure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
@@ -380,7 +380,7 @@ func (p *pass) winner(ctx context.Context, m *Materialization) error {
 		return nil // another collector has deleted the marker
 	}
 	if err != nil {
-		return p.failed(ctx, fmt.Errorf("read commit marker %s: %w", m.Marker.Key, err)) // all files are kept
+		return p.noteFailure(ctx, fmt.Errorf("read commit marker %s: %w", m.Marker.Key, err)) // all files are kept
 	}
 	marker, err := contract.DecodeCommitMarker(data)
 	if err != nil || !contract.IsExecutionURI(marker.URI, prefix) {

@@ -73,8 +73,8 @@ func (f *fixture) meta() state.Meta {
 	return state.Meta{Tenant: acme.Tenant, Workspace: acme.Workspace, Version: f.ids.New(), Seq: f.seq}
 }
 
-// run records a run of one task in the state, with the files of its executions. If the task
-// succeeded, the first execution is the winner.
+// run adds a run of one task to the state, with the files of its executions. If the task succeeded, the first execution
+// is the winner.
 func (f *fixture) run(run state.RunState, task state.TaskState, executions ...string) (runID, uri string) {
 	f.t.Helper()
 	runID = f.ids.New()
@@ -235,7 +235,7 @@ func TestTenRunsLeaveThreeVersions(t *testing.T) {
 	require.Equal(t, all*3/10, stored())
 }
 
-// candidate records an output in quarantine. Its run has ended.
+// candidate adds an output in quarantine. Its run has ended.
 func (f *fixture) candidate(s state.CandidateState) (uri string) {
 	f.t.Helper()
 	runID, _ := f.run(state.RunFailed, state.TaskFailed, "c")

@@ -37,7 +37,7 @@ type known struct {
 	// successes holds the successes of loaded partitions, by partition prefix.
 	successes map[string][]Success
 	failed    map[string]bool // materializations in loaded partitions whose tasks did not succeed
-	// approved maps a materialization to the URI of the output that a decision has published from quarantine. It
+	// approved contains, by materialization, the URI of the output that a decision has published from quarantine. It
 	// contains the visible outputs of the partitions in the current page, and all outputs of loaded partitions.
 	approved map[string]string
 	loaded   map[string]bool
@@ -76,7 +76,7 @@ func (p *pass) loadState(ctx context.Context) (event.Time, error) {
 	if through := m.Watermarks.CompleteThrough; through != "" {
 		k.through = min(k.now, event.At(ids.Time(through)))
 	}
-	if err := k.live(ctx, p); err != nil {
+	if err := k.noteLive(ctx, p); err != nil {
 		return 0, err
 	}
 	for row := range s.Candidates.All {
@@ -104,9 +104,9 @@ func prefixOf(d ids.Domain, asset, partition string) string {
 	return contract.AssetsPrefix(d) + asset + "/" + contract.PartitionSegment(partition) + "/"
 }
 
-// live records the materializations that live runs write, and the materializations that their plans
+// noteLive records the materializations that live runs write, and the materializations that their plans
 // read. An unreadable plan ends the pass, because its inputs are unknown.
-func (k *known) live(ctx context.Context, p *pass) error {
+func (k *known) noteLive(ctx context.Context, p *pass) error {
 	plans := map[string]bool{}
 	for run := range k.state.Runs.All {
 		if run.State.Terminal() {
@@ -183,9 +183,9 @@ func recorded(completed event.Time, version string) event.Time {
 	return max(completed, event.At(ids.Time(version)))
 }
 
-// see reads the visible materializations of the partitions in a page. If a row cannot be read, the pass ends: the
+// loadVisible reads the visible materializations of the partitions in a page. If a row cannot be read, the pass ends: the
 // output in that row would look superseded.
-func (k *known) see(ctx context.Context, p *pass, cells []*cell) error {
+func (k *known) loadVisible(ctx context.Context, p *pass, cells []*cell) error {
 	wanted, assets := map[string]bool{}, map[string]bool{}
 	for _, c := range cells {
 		wanted[c.prefix], assets[p.assetOf(c.prefix)] = true, true
@@ -216,7 +216,7 @@ func (k *known) see(ctx context.Context, p *pass, cells []*cell) error {
 // show for these partitions. A partition may have garbage if it stores more than its visible output, or if its visible
 // output is hidden.
 func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
-	if err := k.see(ctx, p, cells); err != nil {
+	if err := k.loadVisible(ctx, p, cells); err != nil {
 		return err
 	}
 	wanted := map[string]bool{}
@@ -354,13 +354,13 @@ func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 	// Delete the merged copies first. The files of an execution that lost have no copies.
 	if asset != "" && g.Reason != Merged && (g.Reason != Lost || contract.IsMarker(g.Objects[0].Key)) {
 		if err := p.unmergeOutput(ctx, asset, g.Version); err != nil {
-			return p.failed(ctx, err) // a copy must not outlive its output
+			return p.noteFailure(ctx, err) // a copy must not outlive its output
 		}
 	}
 	if !p.opts.DryRun {
 		var err error
 		if gone, err = p.remove(ctx, g.Objects); err != nil {
-			if err := p.failed(ctx, err); err != nil {
+			if err := p.noteFailure(ctx, err); err != nil {
 				return err
 			}
 		}

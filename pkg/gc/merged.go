@@ -34,8 +34,8 @@ type mergedAsset struct {
 	index  merged.Index
 	// damaged means that the index could not be read. In that case, any merged file may contain any output.
 	damaged bool
-	// holders maps hashes of materializations to the ids of merged files that contain them. It is nil until it is
-	// loaded.
+	// holders contains, by hash of a materialization, the ids of the merged files that contain the materialization. It is
+	// nil until it is loaded.
 	holders map[uint64][]string
 }
 
@@ -61,7 +61,7 @@ func (p *pass) loadIndexes(ctx context.Context, now event.Time, page []Object) e
 		p.merged[asset] = m
 		if m.index, _, m.damaged, err = merged.Load(ctx, p.Store, m.prefix); err != nil {
 			m.damaged = true // the pass deletes no output of the asset
-			if err := p.failed(ctx, err); err != nil {
+			if err := p.noteFailure(ctx, err); err != nil {
 				return err
 			}
 			continue
@@ -95,7 +95,7 @@ func (p *pass) checkNew(ctx context.Context, now event.Time, asset string, m *me
 		}
 		whole, at, err := p.isWhole(ctx, m.prefix, e)
 		if err != nil {
-			if err := p.failed(ctx, err); err != nil {
+			if err := p.noteFailure(ctx, err); err != nil {
 				return err
 			}
 			continue
@@ -108,7 +108,7 @@ func (p *pass) checkNew(ctx context.Context, now event.Time, asset string, m *me
 		}
 	}
 	if err := p.unmerge(ctx, asset, m, gone); err != nil {
-		return p.failed(ctx, err)
+		return p.noteFailure(ctx, err)
 	}
 	if len(old) == 0 || p.opts.DryRun {
 		return nil
@@ -123,7 +123,7 @@ func (p *pass) checkNew(ctx context.Context, now event.Time, asset string, m *me
 		return changed
 	})
 	if err != nil {
-		return p.failed(ctx, err) // a later pass checks them again
+		return p.noteFailure(ctx, err) // a later pass checks them again
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (p *pass) dropAll(ctx context.Context, asset string, m *mergedAsset) error 
 	}
 	for _, o := range objects { // the index is last
 		if err := p.Store.Delete(ctx, o.Key); err != nil {
-			return p.failed(ctx, fmt.Errorf("delete %s: %w", o.Key, err))
+			return p.noteFailure(ctx, fmt.Errorf("delete %s: %w", o.Key, err))
 		}
 	}
 	m.damaged = false

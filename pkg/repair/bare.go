@@ -28,8 +28,8 @@ type bareFold struct {
 	evictor  *evictor
 	deferred *deferred
 	reader   *reader
-	// waiting reads the entries of dead letters that wait for a run. It is a second reader, so that the first one keeps
-	// its cached entry.
+	// waiting is the reader for entries of dead letters that wait for a run. It is a separate reader, so that f.reader
+	// keeps its cached entry.
 	waiting *reader
 	groups  int
 	// versions are the versions of partitions that this fold has created.
@@ -197,7 +197,7 @@ func (f *bareFold) foldGroup(ctx context.Context, g fold.Group) error {
 		next := queue[0]
 		queue = queue[1:]
 		next.Closed = f.evictor.evicted(fold.Names(next))
-		next.Inputs, next.Bare = f.versions.observed(next), true
+		next.Inputs, next.Bare = f.versions.observedSeqs(next), true
 		result := fold.Apply(f.state, next)
 		f.versions.note(next, result)
 		for _, run := range result.Appeared {
@@ -210,5 +210,5 @@ func (f *bareFold) foldGroup(ctx context.Context, g fold.Group) error {
 			}
 		}
 	}
-	return f.evictor.sometimes(ctx, f.state)
+	return f.evictor.afterGroup(ctx, f.state)
 }

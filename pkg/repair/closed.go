@@ -30,9 +30,9 @@ func newEvictor(cut state.Cutoff, take func(context.Context, *state.Rows) error)
 	return &evictor{cut: cut, take: take, runs: map[ulid.ULID]struct{}{}}
 }
 
-// sometimes is called after each group of the replay. It evicts closed rows, at most once per evictEvery groups. It
+// afterGroup is called after each group of the replay. It evicts closed rows, at most once per evictEvery groups. It
 // evicts none after the replay has passed the history cutoff, because rows above the cutoff do not move to history.
-func (l *evictor) sometimes(ctx context.Context, st *state.State) error {
+func (l *evictor) afterGroup(ctx context.Context, st *state.State) error {
 	if l.groups++; l.groups < max(evictEvery, st.Runs.Len()) || st.FoldSeq > l.cut.Seq {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (cfg Config) newSegments(from string) *segments {
 	return &segments{cfg: cfg, from: from, files: map[string][]manifest.File{}, max: maxClosed}
 }
 
-// add buffers closed rows, and writes segments when it has buffered max rows.
+// add buffers closed rows, and writes segments when the buffer is full.
 func (s *segments) add(ctx context.Context, closed *state.Rows) error {
 	kept := closed.KeptFrom(s.from)
 	if kept.Len() == 0 {

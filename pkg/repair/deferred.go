@@ -13,9 +13,9 @@ import (
 // order of their ids, which depends on the clocks of machines and may differ from the order of folding.
 //
 // Triggers of runs that compete for a run key wait until an event shows which run won. The winner is the run whose
-// trigger was folded first. All later events about these runs are about the winner. In the order of ids, they may
-// come before or after the winner's trigger. After the winner is known, the triggers of the other runs are folded
-// immediately, so that these runs lose: if they were folded after the key expires, they would get the key.
+// trigger was folded first. All later events about these runs are about the winner. In the order of ids, they may come
+// before or after the winner's trigger. After the winner is known, the triggers of the other runs are folded
+// immediately, so that these runs lose. If a trigger were folded after the key expires, its run would get the key.
 //
 // A retry also waits for an event about its run: without such an event, the retry may have been rejected, because
 // another run of the same chain of retries was live. Deployments wait until an event proves that one of them was
@@ -77,7 +77,7 @@ func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 	groups = append(groups, h.commands.due(st, &h.deployments, now)...)
 	groups = append(groups, h.lateTriggers(now)...)
 	for _, e := range g.Events {
-		groups = append(groups, h.deployments.proven(st, e.Payload)...)
+		groups = append(groups, h.deployments.provenBy(st, e.Payload)...)
 	}
 	defer func() {
 		h.touched = h.touched[:0]
@@ -108,7 +108,7 @@ func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 	for _, e := range g.Events {
 		run := runSeenBy(e.Payload)
 		if h.decides(run, e.Payload) {
-			groups = append(groups, proven(h.executed(run))...)
+			groups = append(groups, markProven(h.executed(run))...)
 		}
 		if run != "" && st.Runs.Get(run) == nil {
 			h.seen[run] = true
@@ -145,9 +145,9 @@ func (h *deferred) wait(p *event.RunTriggered, g fold.Group) {
 	h.groups[p.RunID] = append(h.groups[p.RunID], g)
 }
 
-// proven marks triggers whose run has appeared in the ledger. It also marks the triggers of other runs that compete
+// markProven marks triggers whose run has appeared in the ledger. It also marks the triggers of other runs that compete
 // for the same run key. For these, the mark has no effect.
-func proven(groups []fold.Group) []fold.Group {
+func markProven(groups []fold.Group) []fold.Group {
 	for i := range groups {
 		groups[i].Proven = true
 	}

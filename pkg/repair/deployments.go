@@ -60,9 +60,9 @@ func (d *deployments) wait(st *state.State, g fold.Group) bool {
 	return false
 }
 
-// proven returns the waiting deployments whose acceptance or rejection an event proves. They must be folded before
+// provenBy returns the waiting deployments whose acceptance or rejection an event proves. They must be folded before
 // the event, in the returned order.
-func (d *deployments) proven(st *state.State, p event.Payload) []fold.Group {
+func (d *deployments) provenBy(st *state.State, p event.Payload) []fold.Group {
 	if len(d.waiting) == 0 {
 		return nil
 	}

@@ -24,7 +24,7 @@ type outputs struct {
 	report *Report
 	// bad describes the damaged outputs that are visible or that a live run reads, one line each.
 	bad []string
-	// reads maps a materialization to the live run that reads it or has created it. Nil: not loaded yet.
+	// reads contains, by materialization, the live run that reads or has created it. Nil: not loaded yet.
 	reads map[string]string
 	// unread is a live run whose plan is unreadable. Such a run may read any output.
 	unread string
@@ -106,8 +106,8 @@ func (o *outputs) reader(ctx context.Context, t *state.Task) (string, error) {
 	return cmp.Or(o.reads[t.MaterializationID], o.unread), nil
 }
 
-// inputs records the materializations that the plan of a live run reads. It reports no problem of the plan, because
-// the replay reports a plan that is missing or damaged.
+// inputs adds the materializations that the plan of a live run reads to o.reads. It reports no problem of the plan,
+// because the replay reports a plan that is missing or damaged.
 func (o *outputs) inputs(ctx context.Context, run *state.Run) error {
 	if run.PlanRef == "" {
 		return nil

@@ -84,7 +84,7 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 		return Report{}, err
 	}
 	report := Report{Revision: m.Revision, Events: live.FoldSeq}
-	stored, order, bad, err := cfg.stored(ctx, m, live, &report)
+	stored, order, bad, err := cfg.readStored(ctx, m, live, &report)
 	if err != nil {
 		return report, err
 	}
@@ -108,7 +108,7 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 		report.BadDocuments, bad = len(documents), append(documents, bad...)
 	}
 	differences := slices.Concat(problems, state.Diff(replay.state, live, maxProblems))
-	if !closed.same(stored) {
+	if !closed.equal(stored) {
 		more, err := cfg.compareAll(ctx, m, order, live)
 		if err != nil {
 			return report, err
@@ -123,9 +123,9 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 	return report, nil
 }
 
-// stored reads the whole stored state once: the live state, and history one segment at a time. It returns checksums
+// readStored reads the whole stored state once: the live state, and history one segment at a time. It returns checksums
 // of the rows in history, the places of all groups in no particular order, and descriptions of damaged outputs.
-func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.State, report *Report) (*sums, []place, []string, error) {
+func (cfg Config) readStored(ctx context.Context, m *manifest.Manifest, live *state.State, report *Report) (*sums, []place, []string, error) {
 	history := newSums(snapshot.CutoffOf(m).Runs, live)
 	order := make([]place, 0, min(m.History["ledger_entries"].Rows, maxPlaces)+int64(live.Entries.Len()))
 	snap := &snapshot.Snapshot{State: live, History: snapshot.HistoryOf(cfg.Codec, cfg.Manifests, m)}

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// replay folds recorded groups in the recorded order.
+// replay folds groups in the recorded order.
 type replay struct {
 	cfg   Config
 	state *state.State
@@ -24,7 +24,7 @@ type replay struct {
 	evictor *evictor
 	reader  *reader
 	last    string // the greatest id of a folded entry
-	// renamed maps entries to their new names. It may be nil.
+	// renamed contains the new names of entries, by their old names. It may be nil.
 	renamed map[string]string
 	// keeps means that the state must keep the record of its changes, because the changes become a delta.
 	keeps bool
@@ -42,8 +42,8 @@ func (cfg Config) newReplay(from string, l *evictor) *replay {
 const drainEvery = 10_000
 
 // fold folds groups in the given order. It folds even a group whose timestamps are far ahead, if the record says that
-// the group was folded: builds without the reason CLOCK_AHEAD folded such groups. See [clampToStoreTime]. fold
-// records groups that are missing from the ledger as lost, and returns other read errors.
+// the group was folded: builds without the reason CLOCK_AHEAD folded such groups. See [clampToStoreTime]. If a group is
+// missing from the ledger, fold adds it to r.lost. It returns other read errors.
 func (r *replay) fold(ctx context.Context, order []place) error {
 	for i, p := range order {
 		if i%drainEvery == 0 && !r.keeps {
@@ -101,7 +101,7 @@ func (r *replay) group(ctx context.Context, p place) error {
 	}
 	r.apply(p, g)
 	if r.evictor != nil {
-		return r.evictor.sometimes(ctx, r.state)
+		return r.evictor.afterGroup(ctx, r.state)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (r *replay) apply(p place, g fold.Group) {
 		fold.Apply(r.state, g)
 		return
 	}
-	g.Inputs, g.Bare, g.Proven = r.versions.observed(g), true, p.folded
+	g.Inputs, g.Bare, g.Proven = r.versions.observedSeqs(g), true, p.folded
 	r.versions.note(g, fold.Apply(r.state, g))
 }
 

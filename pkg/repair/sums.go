@@ -14,7 +14,7 @@ type sums struct {
 	from   string // rows of runs below this id are ignored, because they may be missing
 	tables map[string]uint64
 	// reopened contains the rows of the unpaged tables with Declaration.Reopens. History may contain several versions of
-	// such a row, but the method same compares only the newest ones. So these rows, which are few, are stored instead of
+	// such a row, but the method equal compares only the newest ones. So these rows, which are few, are stored instead of
 	// summed.
 	reopened *state.Rows
 	live     *state.State
@@ -40,8 +40,8 @@ func (s *sums) add(rows *state.Rows) (err error) {
 	return err
 }
 
-// same reports whether s and other have the same rows. It ignores rows that the live state supersedes.
-func (s *sums) same(other *sums) bool {
+// equal reports whether s and other have the same rows. It ignores rows that the live state supersedes.
+func (s *sums) equal(other *sums) bool {
 	own, others := state.New(s.live.Domain), state.New(s.live.Domain)
 	own.Load(s.reopened.Superseded(s.live))
 	others.Load(other.reopened.Superseded(s.live))

@@ -28,7 +28,7 @@ type versions struct {
 	byEntry []madeIn
 	// entries are the folded entries, sorted by id.
 	entries []ulid.ULID
-	// lowered maps the run of a plan to the result of plannedSeq, if this result is less than that of createdUntil. It
+	// lowered contains, by run of a plan, the result of plannedSeq, if this result is less than that of createdUntil. It
 	// also limits the results for retries of the run, because a retry is assumed to observe at most what its root run
 	// observed.
 	lowered map[string]int64
@@ -88,10 +88,10 @@ func (v *versions) add(next version, entry ulid.ULID) {
 	v.byEntry = append(v.byEntry, madeIn{entry, next.seq})
 }
 
-// observed returns, for each plan and each mark in a group, the sequence number of the state that its writer
-// observed. The keys are the runs of the plans and the commands of the marks. It returns nil if the group has neither
-// plans nor marks.
-func (v *versions) observed(g fold.Group) map[string]int64 {
+// observedSeqs returns, for each plan and each mark in a group, the sequence number of the state that the writer of the
+// plan or mark observed. The keys are the runs of the plans and the commands of the marks. It returns nil if the group
+// has neither plans nor marks.
+func (v *versions) observedSeqs(g fold.Group) map[string]int64 {
 	if g.Reason != "" {
 		return nil // the group becomes a dead letter, and its events may be incomplete
 	}

@@ -39,7 +39,7 @@ func TestVersionsFindGreatestObserved(t *testing.T) {
 
 func TestVersionsIgnoreRefusedGroups(t *testing.T) {
 	refused := fold.Group{Reason: event.ReasonClockAhead, Events: make([]*event.Envelope, 1)}
-	require.Nil(t, new(versions).observed(refused))
+	require.Nil(t, new(versions).observedSeqs(refused))
 }
 
 func deployment(entry, release, expects string) fold.Group {

@@ -20,7 +20,7 @@ const (
 	CauseQuarantined     = "quarantined"      // an output waits for a decision
 	CauseRunFailed       = "run_failed"       // a run has failed or timed out, or could not be planned
 	CauseSchedulePaused  = "schedule_paused"  // a schedule was paused after failures
-	CauseScheduleBlocked = "schedule_blocked" // a tick was skipped or dropped, or the next one is unknown
+	CauseScheduleBlocked = "schedule_blocked" // a tick was skipped or dropped, or the next tick is unknown
 	CauseBackfillPaused  = "backfill_paused"  // a backfill was paused after failures, or by a deployment
 	CauseDeploy          = "deploy"           // a release was deployed
 	CauseDeadlineMissed  = "deadline_missed"  // partitions were missing or stale at their deadline

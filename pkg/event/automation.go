@@ -13,7 +13,7 @@ import (
 const (
 	MaxScheduleName  = 128  // bytes of the name of a schedule
 	MaxSchedules     = 200  // schedules in one SchedulesDefined, and items in one CalendarAdvanced
-	MaxSelections    = 200  // asset selections of one request; the same for its partition selections
+	MaxSelections    = 200  // asset selections of a request; also, partition selections of a request
 	MaxSelectionText = 4096 // bytes of one selection
 	MaxInstants      = 1000 // instants in one event
 	MaxRequestID     = 256
@@ -69,8 +69,8 @@ func Overlaps() []string {
 // Catch-up policies: which of the instants that passed while Servo could not tick still become ticks.
 const (
 	CatchUpNone   = "none"   // the instants that are at most 15 minutes late; the default
-	CatchUpLatest = "latest" // the newest one within the window
-	CatchUpAll    = "all"    // all within the window, oldest first
+	CatchUpLatest = "latest" // the newest instant within the window
+	CatchUpAll    = "all"    // all instants within the window, oldest first
 )
 
 // Policies for local times that a clock change skips or repeats.
@@ -194,9 +194,9 @@ type CalendarItem struct {
 	Schedule string `json:"schedule"`
 	// Version is the version of the definition that the automator read.
 	Version string `json:"version"`
-	// After is the cursor of the schedule when the automator read it. Missed lists the later instants up to Through for
-	// which the catch-up policy may still create ticks, oldest first. Dropped counts the instants for which the policy
-	// creates none.
+	// After is the cursor of the schedule when the automator read it. The item decides the instants after this cursor, up
+	// to the time in Through. Missed contains those instants for which the catch-up policy may still create ticks, oldest
+	// first. Dropped is the number of the others.
 	After   Time   `json:"after,omitempty,omitzero"`
 	Missed  []Time `json:"missed,omitempty"`
 	Dropped int64  `json:"dropped,omitempty"`
@@ -437,7 +437,7 @@ func (c *checker) calendarAdvanced(p *CalendarAdvanced) {
 	c.atMost("payload.items (missed instants)", int64(missed), MaxInstants)
 }
 
-// instants checks times that must be ascending.
+// instants validates times, which must be ascending.
 func (c *checker) instants(path string, times []Time) {
 	c.atMost(path+" (count)", int64(len(times)), MaxInstants)
 	for i, t := range times {
@@ -449,7 +449,7 @@ func (c *checker) instants(path string, times []Time) {
 	}
 }
 
-// commandKey checks the key that deduplicates a command.
+// commandKey validates the key that deduplicates a command.
 func (c *checker) commandKey(key, fingerprint string) {
 	c.runKey("payload.command_key", key)
 	c.text("payload.fingerprint", fingerprint, MaxName)

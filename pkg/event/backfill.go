@@ -26,8 +26,8 @@ const (
 type BackfillCreated struct {
 	// BackfillID is a ULID.
 	BackfillID string `json:"backfill_id"`
-	// Assets are the keys of the assets; a long list is truncated. Partitions and Only show people what the caller has
-	// selected.
+	// Assets are the keys of the assets; a long list is truncated. The fields Partitions and Only are for display: they
+	// contain what the caller has selected.
 	Assets     []string `json:"assets"`
 	Partitions []string `json:"partitions,omitempty"`
 	Only       string   `json:"only,omitempty"` // stale, missing or failed
@@ -172,7 +172,7 @@ func (c *checker) backfillCreated(p *BackfillCreated) {
 	}
 }
 
-// stages checks the list of the chunks that start a stage.
+// stages validates the list of the chunks that start a stage.
 func (c *checker) stages(p *BackfillCreated) {
 	last := int32(0)
 	for i, chunk := range p.Stages {
@@ -190,7 +190,7 @@ func (c *checker) stages(p *BackfillCreated) {
 	}
 }
 
-// chunkPlan checks a ChunkPlan.
+// chunkPlan validates a ChunkPlan.
 func (c *checker) chunkPlan(path string, p *ChunkPlan) {
 	if p == nil {
 		return

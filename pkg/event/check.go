@@ -10,7 +10,7 @@ import (
 // Trigger types.
 var triggerTypes = []string{"manual", "cron", "sensor", "materialization", "webhook", "backfill", "retry"}
 
-// payload checks the payload of an event.
+// payload validates the payload of an event.
 func (c *checker) payload(p Payload) {
 	switch p := p.(type) {
 	case *RunTriggered:

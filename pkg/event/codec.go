@@ -219,7 +219,7 @@ func newPayload(fields members) (Payload, *DecodeError) {
 	return p, nil
 }
 
-// payloads maps each type's name to an empty payload. It is immutable after initialization.
+// payloads contains an empty payload for each type's name. It is immutable after initialization.
 var payloads = func() map[string]Payload {
 	named := map[string]Payload{}
 	for _, p := range Payloads() {

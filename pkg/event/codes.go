@@ -37,8 +37,8 @@ func RetryableCategory(category string) bool {
 	return false
 }
 
-// codes maps Servo's own codes of errors to their categories. The list is closed: the codes of
-// users begin with [UserCode].
+// codes contains the category of each of Servo's own codes of errors. The list is closed: the codes of users begin with
+// [UserCode].
 var codes = map[string]string{
 	"RATE_LIMITED": CategoryTransient, "NETWORK_ERROR": CategoryTransient, "SERVICE_UNAVAILABLE": CategoryTransient,
 	"STORE_UNAVAILABLE": CategoryTransient, "SECRET_UNAVAILABLE": CategoryTransient, "MISSING_INPUT": CategoryTransient,

@@ -112,7 +112,7 @@ func (c *checker) optionalHex(path, s string, digits int) {
 	}
 }
 
-// hex checks a hash in lower-case hexadecimal digits.
+// hex validates a hash in lower-case hexadecimal digits.
 func (c *checker) hex(path, s string, digits int) {
 	if len(s) != digits {
 		c.fail(path, "%.100q has %d characters: expected %d hexadecimal digits", s, len(s), digits)
@@ -125,7 +125,7 @@ func (c *checker) hex(path, s string, digits int) {
 	}
 }
 
-// vars checks the variables that a run overrides.
+// vars validates the variables that a run overrides.
 func (c *checker) vars(vars map[string]string) {
 	c.atMost("payload.vars (count)", int64(len(vars)), MaxVars)
 	for key, value := range vars {

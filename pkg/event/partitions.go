@@ -44,14 +44,14 @@ func (c *checker) partitionsChanged(p *PartitionsChanged) {
 	}
 }
 
-// keySet checks the name of a key set.
+// keySet validates the name of a key set.
 func (c *checker) keySet(path, name string) {
 	if !ids.ValidName(name) {
 		c.fail(path, "%.100q is not the name of a key set: expected a-z, 0-9 and _, beginning with a letter", name)
 	}
 }
 
-// keys checks keys of a key set.
+// keys validates keys of a key set.
 func (c *checker) keys(path string, keys []string, most int64) {
 	c.atMost(path+" (count)", int64(len(keys)), most)
 	for i, key := range keys {

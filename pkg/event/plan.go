@@ -26,7 +26,7 @@ func ValidateTasks(tasks []TaskDef) error {
 	return nil
 }
 
-// tasks checks the tasks of a plan. Each task must have one of the given kinds.
+// tasks validates the tasks of a plan. Each task must have one of the given kinds.
 func (c *checker) tasks(path string, tasks []TaskDef, kinds ...string) {
 	if len(tasks) > MaxPlanTasks {
 		c.refuse(ReasonBadPlan, path, "has %d tasks: at most %d are allowed", len(tasks), MaxPlanTasks)
@@ -94,7 +94,7 @@ func (c *checker) task(path string, t *TaskDef, kinds []string) {
 	c.count(path+".heartbeat_timeout_sec", int64(t.HeartbeatTimeoutSec))
 }
 
-// partition checks a partition key, which may be empty.
+// partition validates a partition key, which may be empty.
 func (c *checker) partition(path, key string) {
 	if _, err := ids.ParsePartition(key); err != nil {
 		c.fail(path, "%v", err)
@@ -102,7 +102,7 @@ func (c *checker) partition(path, key string) {
 	c.text(path, key, MaxRef)
 }
 
-// batch checks the partitions of a task.
+// batch validates the partitions of a task.
 func (c *checker) batch(path string, t *TaskDef) {
 	if len(t.Partitions) == 0 {
 		return

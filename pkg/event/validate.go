@@ -115,7 +115,7 @@ func (c *checker) text(path, s string, limit int) {
 	}
 }
 
-// runKey checks the key of a run or a command.
+// runKey validates the key of a run or a command.
 func (c *checker) runKey(path, s string) {
 	if strings.HasPrefix(s, ReservedKeys) {
 		c.fail(path, "begins with %s, which is reserved: use another key", ReservedKeys)
@@ -123,7 +123,7 @@ func (c *checker) runKey(path, s string) {
 	c.text(path, s, MaxRunKey)
 }
 
-// name checks a required text of at most [MaxName] bytes.
+// name validates a required text of at most [MaxName] bytes.
 func (c *checker) name(path, s string) {
 	if s == "" {
 		c.fail(path, "is empty")
@@ -150,7 +150,7 @@ func (c *checker) atMost(path string, n, high int64) {
 	}
 }
 
-// count checks a number that must not be negative.
+// count validates a number that must not be negative.
 func (c *checker) count(path string, n int64) {
 	if n < 0 {
 		c.fail(path, "%d is negative", n)

@@ -33,10 +33,10 @@ func (q *Queue) deliver(l *lane, t *task) {
 func (q *Queue) finish(l *lane, t *task, status int, err error) (next *task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// Promote waiting tasks first: landed removes a group that has no due tasks, and the next task of the group may have
+	// Promote waiting tasks first: endDelivery removes a group that has no due tasks, and the next task of the group may have
 	// become due.
 	q.promote(l)
-	l.turns.landed(t)
+	l.turns.endDelivery(t)
 	switch {
 	case q.ctx.Err() != nil || t.ended: // the queue was stopped, or the task deleted, during the delivery
 	case err == nil && status/100 == 2:

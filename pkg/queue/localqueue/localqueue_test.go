@@ -80,7 +80,8 @@ func (n network) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// log records deliveries: the name of the task, the time since start, and the counts of attempts in the headers.
+// log contains, for each delivery, the name of the task, the time since start, and the counts of attempts in the
+// headers.
 type log struct {
 	start  time.Time
 	mu     sync.Mutex
@@ -88,7 +89,7 @@ type log struct {
 	counts []string
 }
 
-// note records a delivery and returns its number, from 1.
+// note adds a delivery and returns its number, from 1.
 func (l *log) note(r *http.Request) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

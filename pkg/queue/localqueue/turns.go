@@ -47,7 +47,7 @@ func (s *turns) push(t *task) {
 }
 
 // pop removes and returns the next task, or nil. Its delivery counts as in flight until the caller calls
-// the method landed.
+// the method endDelivery.
 func (s *turns) pop() *task {
 	if len(s.heads) == 0 {
 		return nil
@@ -61,8 +61,8 @@ func (s *turns) pop() *task {
 	return t
 }
 
-// landed records that the delivery of a task has ended.
-func (s *turns) landed(t *task) {
+// endDelivery records that the delivery of a task has ended.
+func (s *turns) endDelivery(t *task) {
 	g := t.group
 	t.group = nil
 	g.inFlight--

@@ -96,7 +96,7 @@ func TestTurnsMatchComparisonOfAllTasks(t *testing.T) {
 					i := r.IntN(len(flying))
 					n.inFlight[flying[i].Turn.Group]--
 					n.leave(flying[i].Turn.Group)
-					s.landed(flying[i])
+					s.endDelivery(flying[i])
 					flying = slices.Delete(flying, i, i+1)
 				} else if len(n.due) > 0 {
 					i := r.IntN(len(n.due))

@@ -249,8 +249,8 @@ func (s *splitter) pairs(asset *plan.Asset, dep ids.AssetKey, keys []string, own
 	return pairs, false, nil
 }
 
-// join links the cells of pairs. If a tree of linked cells would become larger than a chunk may be, join links no
-// cells and returns false.
+// join connects the cells of each pair. If a tree of connected cells would become larger than a chunk may be, join
+// connects no cells and returns false.
 func (s *splitter) join(pairs [][2]int32) bool {
 	before := slices.Clone(s.parents)
 	for _, pair := range pairs {

@@ -86,7 +86,7 @@ func (v *Verifier) Verify(ctx context.Context, authorization string) (account st
 		return "", fmt.Errorf("%w: %w", ErrUnavailable, keysErr)
 	case err != nil:
 		return "", fmt.Errorf("%w: %w", ErrUnknown, err)
-	case !slices.ContainsFunc(token.Audience, v.here):
+	case !slices.ContainsFunc(token.Audience, v.covers):
 		return "", fmt.Errorf("%w: the token is for %q, not for %s", ErrUnknown, token.Audience, v.cfg.Audience)
 	}
 	var claims struct {
@@ -105,8 +105,8 @@ func (v *Verifier) Verify(ctx context.Context, authorization string) (account st
 	return claims.Email, nil
 }
 
-// here reports whether an audience is this service's URL or one below it.
-func (v *Verifier) here(audience string) bool {
+// covers reports whether an audience is this service's URL or one below it.
+func (v *Verifier) covers(audience string) bool {
 	rest, ok := strings.CutPrefix(audience, v.cfg.Audience)
 	return ok && (rest == "" || rest[0] == '/')
 }

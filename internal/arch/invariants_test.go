@@ -32,7 +32,7 @@ var reserved = []int{22, 24, 25, 28, 29}
 // TestIncludes or TestINVALID, which lack the digits.
 var testOf = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)I(?:NV)?([0-9]+)(?:[^0-9(][^(]*)?)\(`)
 
-// heading matches headings of invariants, such as "## INV-1 Order independence".
+// heading is the pattern of the headings of invariants, such as "## INV-1 Order independence".
 var heading = regexp.MustCompile(`^## (INV-[0-9]+|I-[0-9]+) \S`)
 
 // label returns the name of invariant n: INV-1 to INV-10, then I-11 and so on.
@@ -43,8 +43,8 @@ func label(n int) string {
 	return fmt.Sprintf("I-%d", n)
 }
 
-// namedTests maps the number of an invariant to the tests that are named after it, sorted. Each
-// is written as "`TestX` in pkg/y".
+// namedTests returns, for the number of each invariant, the tests that are named after it, sorted. Each test is written
+// as "`TestX` in pkg/y".
 func namedTests(t *testing.T) map[int][]string {
 	t.Helper()
 	found := map[int][]string{}

@@ -17,12 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forbidden matches words that readers of technical English do not understand at once.
+// forbidden is a pattern of words that readers of technical English do not understand at once.
 var forbidden = regexp.MustCompile(`(?i)\b(anew|whoever|thereby|at hand|in vain|of before|of today|mend(s|ed|ing)?|` +
 	`carr(y|ies|ied) on|is no more|what there is|(be|is|are|was|were|been) told of|tells? of|time-outs?)\b`)
 
-// unrevised lists the directories whose language nobody has revised yet. Delete a line when its
-// directory follows the rules.
+// unrevised contains the directories whose language nobody has revised yet. Delete a line when its directory follows
+// the rules.
 var unrevised = []string{}
 
 const (

@@ -254,8 +254,8 @@ var banned = []string{
 	"os", "os/exec", "os/signal", "path/filepath", "runtime", "syscall", "testing",
 }
 
-// heavy lists modules that take minutes to build, with the packages that may import them. So the tests of all other
-// packages build quickly.
+// heavy contains the modules that take minutes to build, each with the packages that may import it. So the tests of all
+// other packages build quickly.
 var heavy = map[string][]string{
 	"github.com/apache/arrow-go/": {"pkg/query/arrowipc", "pkg/table/parquetfile", "pkg/worker"},
 	// Only pkg/trace/otlp sends spans. Sending spans needs gRPC, which the program servo must not contain; creating

@@ -94,10 +94,10 @@ func checkChunks(s *state.State, b *state.Backfill) error {
 	return checkLive(b, live, waiting)
 }
 
-// checkLive checks the live chunks of a backfill. They must belong to one stage, and only a RUNNING backfill may have
-// requested chunks. A RUNNING backfill must have at least one live chunk. While further chunks of the same stage wait,
-// it must have as many live chunks as it may have. The parameter waiting is the stage of the backfill's first waiting
-// chunk, or -1.
+// checkLive checks the live chunks of a backfill. They must belong to one stage. If one of them is in the state
+// REQUESTED, the backfill must be RUNNING. A RUNNING backfill must have at least one live chunk, and at least
+// MaxParallel live chunks while further chunks of the same stage wait. The parameter waiting is the stage of the
+// backfill's first waiting chunk, or -1.
 func checkLive(b *state.Backfill, live []*state.Chunk, waiting int32) error {
 	requested, stages := 0, map[int32]bool{}
 	for _, row := range live {

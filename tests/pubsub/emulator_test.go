@@ -148,8 +148,8 @@ func (d *domain) trigger(attributes bool) (run string) {
 	return p.RunID
 }
 
-// folded waits until a published state contains the run.
-func (d *domain) folded(run string) {
+// awaitFolded waits until a published state contains the run.
+func (d *domain) awaitFolded(run string) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), timeout)
 	defer cancel()
@@ -185,9 +185,9 @@ func TestRejectedPushIsRedeliveredAndFolded(t *testing.T) {
 		PushConfig: &pubsubpb.PushConfig{PushEndpoint: push.URL + "/v1/notifications"},
 	})
 	require.NoError(t, err)
-	d.folded(d.trigger(true))
+	d.awaitFolded(d.trigger(true))
 	require.GreaterOrEqual(t, pushes.Load(), int64(2))
-	d.folded(d.trigger(false))
+	d.awaitFolded(d.trigger(false))
 }
 
 // In an earlier version, the client had no timeout, and so the service did not stop.
@@ -199,8 +199,8 @@ func TestPulledMessagesAreFoldedAndServiceStops(t *testing.T) {
 	})
 	require.NoError(t, err)
 	_, end := d.compactor("--subscription", subscription)
-	d.folded(d.trigger(true))
-	d.folded(d.trigger(false))
+	d.awaitFolded(d.trigger(true))
+	d.awaitFolded(d.trigger(false))
 	gone()
 	end()
 }

@@ -82,8 +82,8 @@ type attempt struct {
 	calls, issued contract.Callbacks
 }
 
-// legacy moves the signatures of callbacks into their URLs, as in contract 1.0.
-func legacy(c contract.Callbacks) contract.Callbacks {
+// toLegacy moves the signatures of callbacks into their URLs, as in contract 1.0.
+func toLegacy(c contract.Callbacks) contract.Callbacks {
 	sign := func(url, authorization string) string {
 		if url == "" {
 			return ""
@@ -96,9 +96,9 @@ func legacy(c contract.Callbacks) contract.Callbacks {
 	}
 }
 
-// running begins a run of one task in a domain, reports the start of the task as a worker does, and waits until the
+// startAttempt begins a run of one task in a domain, reports the start of the task as a worker does, and waits until the
 // services have nothing left to write.
-func (c *refusing) running(d ids.Domain) *attempt {
+func (c *refusing) startAttempt(d ids.Domain) *attempt {
 	c.T.Helper()
 	_, err := c.Engine(d).Run(c.T.Context(), engine.RunRequest{
 		Plan: plan.Request{Root: c.T.TempDir(), All: true, Assets: []plan.Asset{{
@@ -109,13 +109,13 @@ func (c *refusing) running(d ids.Domain) *attempt {
 	require.NoError(c.T, err)
 	a := &attempt{env: <-c.pushed}
 	a.issued = a.env.Callbacks
-	a.env.Callbacks = legacy(a.env.Callbacks)
+	a.env.Callbacks = toLegacy(a.env.Callbacks)
 	status, answer := c.send(c.T, request{url: a.env.Callbacks.Started, body: a.started()})
 	require.Equal(c.T, http.StatusOK, status, answer)
 	var started contract.StartedResponse
 	require.NoError(c.T, json.Unmarshal([]byte(answer), &started))
 	a.issued.Finished, a.issued.Authorization.Finished = started.Callbacks.Finished, started.Callbacks.Authorization.Finished
-	a.calls = legacy(started.Callbacks)
+	a.calls = toLegacy(started.Callbacks)
 	c.await(d, func(s *snap) bool {
 		for row := range s.Outbox.All {
 			if row.Status == state.DispatchPending {

@@ -41,7 +41,7 @@ type request struct {
 
 func TestInvalidRequestsAreRejectedAndWriteNothing(t *testing.T) {
 	c := start(t)
-	run, other := c.running(acme), c.running(globex)
+	run, other := c.startAttempt(acme), c.startAttempt(globex)
 	for _, table := range map[string][]request{
 		"callers": c.callers(), "callbacks": c.callbacks(run, other), "timers": c.timers(), "notifications": c.notifications(run), "bodies": c.bodies(),
 		"envelopes": c.envelopes(run, other),
@@ -241,7 +241,7 @@ func (c *refusing) notifications(run *attempt) []request {
 	return requests
 }
 
-// bodies returns requests that no service would send.
+// bodies returns requests with bodies that no service would send.
 func (c *refusing) bodies() []request {
 	compact, reconcile := c.URL["compactor"]+"/v1/compact", c.URL["dispatcher"]+"/v1/reconcile"
 	toCompactor, toDispatcher := c.Token("dispatcher", "compactor"), c.Token("compactor", "dispatcher")

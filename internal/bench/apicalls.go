@@ -161,8 +161,8 @@ type kind struct {
 	path func(answer map[string]any) string
 	// skip is the number of calls that follow the first call and are not measured.
 	skip int
-	// before is called before each call, outside of the measured time; nil: nothing is called.
-	before func(context.Context) error
+	// prepare is called before each call, outside of the measured time; nil: nothing is called.
+	prepare func(context.Context) error
 }
 
 func (m *apiCalls) measure(ctx context.Context, k kind) (Call, error) {
@@ -171,8 +171,8 @@ func (m *apiCalls) measure(ctx context.Context, k kind) (Call, error) {
 	var answer map[string]any
 	for i := range k.skip + 1 + m.cfg.Samples {
 		path := k.path(answer)
-		if k.before != nil {
-			if err := k.before(ctx); err != nil {
+		if k.prepare != nil {
+			if err := k.prepare(ctx); err != nil {
 				return one, err
 			}
 		}
@@ -293,6 +293,6 @@ func (m *apiCalls) kinds() []kind {
 		{name: "GetPartitionSummary of the large asset", budget: 10, path: fixedPath(large + "/partitions:summary?buckets=512")},
 		{name: "ListAssets, first page of 100", budget: 0, path: fixedPath("/assets?page_size=100")},
 		{name: "ListAssets, all pages of 1,000", budget: 0, path: paging("/assets?page_size=1000")},
-		{name: "ListAssets, 100, after a run of another asset", budget: 150, path: fixedPath("/assets?page_size=100"), before: m.runOther},
+		{name: "ListAssets, 100, after a run of another asset", budget: 150, path: fixedPath("/assets?page_size=100"), prepare: m.runOther},
 	}
 }

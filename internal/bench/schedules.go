@@ -20,7 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table/parquetfile"
 )
 
-// minutely is the number of schedules in W8, and stormy is the number in W9. Each schedule of W9 runs one of
+// The constants minutely and stormy are the numbers of schedules in W8 and W9. Each schedule of W9 runs one of
 // stormAssets assets.
 const (
 	minutely    = 60

@@ -46,8 +46,8 @@ type Automator struct {
 	wake   chan struct{}
 	newest *project // the release that was read last; only Run uses it
 	memory *semaphore.Weighted
-	// pinned caches the releases that backfills name. documents caches the documents that list the chunks of backfills.
-	// changed caches which of these chunks do not fit a release.
+	// These are caches: pinned has the releases that backfills name, documents has the documents that list the chunks of
+	// backfills, and changed has the chunks that do not fit a release.
 	pinned    kept[*project]
 	documents kept[*backfill.Document]
 	changed   kept[engine.ChangedChunks]

@@ -73,7 +73,7 @@ func (a *Automator) changedChunks(ref string, d *backfill.Document, current, pla
 // maxKept is how many values a [kept] holds.
 const maxKept = 4
 
-// kept is a cache of the values that were read last. A key always has the same value.
+// kept is a cache of the values that were read last. The value of a key never changes.
 type kept[V any] struct {
 	mu     sync.Mutex
 	keys   []string

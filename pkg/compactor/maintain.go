@@ -79,7 +79,7 @@ func collect(ctx context.Context, c *manifest.Collector) (more bool, err error) 
 }
 
 // pinned returns the revisions that people have pinned at the time now, and whether this process knows the newest
-// revision. A newer revision may contain more pins.
+// revision. If it does not, a newer revision may contain more pins.
 func (c *Compactor) pinned(ctx context.Context, now event.Time) (revisions map[int64]bool, current bool, err error) {
 	snap, _ := c.Latest().Get()
 	newest, err := c.cfg.Manifests.Load(ctx)

@@ -83,7 +83,7 @@ type round struct {
 	complete string
 }
 
-// reading sorts the entries that a round has read so far by how they are handled.
+// reading classifies the entries that a round has read so far.
 type reading struct {
 	// known contains the entries that were announced, or recorded, before the round's listing.
 	known map[string]bool

@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// publishes counts the creates of manifests, including those that lose a race.
+// publishes counts the attempts to create a manifest, including the attempts that lose a race.
 func (w *world) publishes() *int {
 	n := new(int)
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {

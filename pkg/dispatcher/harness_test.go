@@ -157,7 +157,7 @@ func (s *spool) created() []queue.Task {
 	return slices.Clone(s.tasks)
 }
 
-// watched reports on a channel that a caller waits for a snapshot.
+// watched sends to the channel waiting when a caller begins to wait for a snapshot.
 type watched struct {
 	dispatcher.Snapshots
 	waiting chan int64

@@ -137,8 +137,8 @@ func (s *system) state() *state.State {
 	return snap.State
 }
 
-// of returns the notification for a channel.
-func (s *system) of(channel string) *state.Notification {
+// notificationFor returns the notification for a channel.
+func (s *system) notificationFor(channel string) *state.Notification {
 	for row := range s.state().Notifications.All {
 		if row.Channel == channel {
 			return row
@@ -155,13 +155,13 @@ func TestNotifierSendsOnceAndReportsFailures(t *testing.T) {
 		require.NoError(t, s.notifier.Drain(t.Context()))
 		require.NoError(t, s.notifier.Drain(t.Context()))
 		require.Equal(t, 1, s.calls, "nothing is sent twice")
-		require.Equal(t, state.NotificationSent, s.of("ops").State)
+		require.Equal(t, state.NotificationSent, s.notificationFor("ops").State)
 		m := s.messages[0]
-		require.Equal(t, s.of("ops").NotificationID, m.ID)
+		require.Equal(t, s.notificationFor("ops").NotificationID, m.ID)
 		require.Equal(t, "test", m.Project)
 		require.Equal(t, event.CauseDeploy, m.Cause)
-		require.Equal(t, state.NotificationWaiting, s.of("gone").State)
-		require.Equal(t, "the deployed release has no channel gone", s.of("gone").Error)
+		require.Equal(t, state.NotificationWaiting, s.notificationFor("gone").State)
+		require.Equal(t, "the deployed release has no channel gone", s.notificationFor("gone").Error)
 	})
 }
 
@@ -172,7 +172,7 @@ func TestNotifierSendsPartiallyRefusedMailOnce(t *testing.T) {
 		s.refuse = fmt.Errorf("channel mail: %w", &notify.PartialError{Err: errors.New("send to left@example.com: 550 no such user")})
 		s.deploy(event.WatchedAsset{MaxLagSec: 36_000})
 		require.NoError(t, s.notifier.Drain(t.Context()))
-		require.Equal(t, state.NotificationSent, s.of("ops").State)
+		require.Equal(t, state.NotificationSent, s.notificationFor("ops").State)
 		require.Equal(t, 1, s.calls)
 	})
 }
@@ -184,8 +184,8 @@ func TestNotifierNeverSendsOldMessages(t *testing.T) {
 		require.NoError(t, clock.System{}.Sleep(t.Context(), fold.MaxNotificationAge)) // virtual time
 		require.NoError(t, s.notifier.Drain(t.Context()))
 		require.Zero(t, s.calls)
-		require.Equal(t, state.NotificationUndeliverable, s.of("ops").State)
-		require.Contains(t, s.of("ops").Error, "messages are sent for at most 24h")
+		require.Equal(t, state.NotificationUndeliverable, s.notificationFor("ops").State)
+		require.Contains(t, s.notificationFor("ops").Error, "messages are sent for at most 24h")
 	})
 }
 
@@ -195,11 +195,11 @@ func TestNotifierRetriesRefusedMessages(t *testing.T) {
 		s.refuse = errors.New("the channel is down")
 		s.deploy(event.WatchedAsset{MaxLagSec: 36_000})
 		require.NoError(t, s.notifier.Drain(t.Context()))
-		require.Equal(t, "the channel is down", s.of("ops").Error)
+		require.Equal(t, "the channel is down", s.notificationFor("ops").Error)
 		s.refuse = nil
 		s.fire()
 		require.NoError(t, s.notifier.Drain(t.Context()))
-		require.Equal(t, state.NotificationSent, s.of("ops").State)
+		require.Equal(t, state.NotificationSent, s.notificationFor("ops").State)
 	})
 }
 
@@ -212,10 +212,10 @@ func TestNotifierRecordsResultsWhileAChannelHangs(t *testing.T) {
 		drained := make(chan error)
 		go func() { drained <- s.notifier.Drain(t.Context()) }()
 		synctest.Wait()
-		require.Equal(t, state.NotificationPending, s.of("ops").State)
-		require.Equal(t, state.NotificationWaiting, s.of("gone").State)
+		require.Equal(t, state.NotificationPending, s.notificationFor("ops").State)
+		require.Equal(t, state.NotificationWaiting, s.notificationFor("gone").State)
 		require.NoError(t, <-drained)
-		require.Equal(t, state.NotificationSent, s.of("ops").State)
+		require.Equal(t, state.NotificationSent, s.notificationFor("ops").State)
 	})
 }
 
@@ -370,7 +370,7 @@ func TestNotifierRecordsAnswersThatAreNotUTF8(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour) // virtual time
 		defer stop()
 		require.NoError(t, s.notifier.Drain(ctx))
-		row := s.of("ops")
+		row := s.notificationFor("ops")
 		require.Equal(t, state.NotificationWaiting, row.State)
 		require.Equal(t, "send to a@example.org: 550 Bo\uFFFDte pleine", row.Error)
 	})

@@ -299,5 +299,6 @@ func (s *Store) sweep() error {
 	return nil
 }
 
-// reserved reports whether a name in the folder of temporary files belongs to the store.
+// reserved reports whether a file in the folder of temporary files is the lock or a journal, and so not a temporary
+// file.
 func reserved(name string) bool { return name == "lock" || name == journalName || name == oldName }

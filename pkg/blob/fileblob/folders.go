@@ -68,7 +68,7 @@ func (s *Store) removeFolder(folder string) error {
 	return errors.Join(unlink(parent, path.Base(folder), unix.AT_REMOVEDIR), parent.Close())
 }
 
-// flushFiles makes objects durable one by one, including deletions.
+// flushFiles makes the writes and deletions of the objects with the given keys durable, one by one.
 func (s *Store) flushFiles(keys []string) error {
 	for _, key := range keys {
 		f, err := s.openFile(key, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW)

@@ -83,7 +83,7 @@ func (r *record) validate() error {
 	return blob.ValidateKey(r.key)
 }
 
-// header begins a journal.
+// header is the beginning of a journal.
 type header struct {
 	boot string // boot of the machine during which the journal was written
 	id   uint64

@@ -65,7 +65,7 @@ type Config struct {
 	// Stderr receives the error log of the simulated cloud's services.
 	Stderr io.Writer
 
-	codec *snapshot.Codec // codec of the simulated cloud; nil: Parquet, which does not work in virtual time
+	codec *snapshot.Codec // codec of the simulated cloud; nil: Parquet. Tests in virtual time must set it, because Parquet needs real time
 }
 
 // Values of Result.Store.

@@ -77,7 +77,8 @@ func (cfg Config) onFolder(ctx context.Context, dir string, w Workload, s *sampl
 	return err
 }
 
-// The size of the project that Config.Deployed deploys, in addition to the assets of the workload.
+// If Config.Deployed is set, the project has these numbers of assets and schedules, in addition to the assets of the
+// workload.
 const (
 	deployedAssets    = 1_000
 	deployedSchedules = 100

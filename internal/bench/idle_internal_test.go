@@ -118,7 +118,7 @@ func TestI32IdleSchedulesDoNothingForAnHour(t *testing.T) {
 }
 
 // Paused schedules make no request to the store, although their expressions match every minute. The test has ten
-// domains with 10,000 schedules each, and waits for an hour.
+// domains with 10,000 schedules each, and advances their clock by an hour.
 func TestI32PausedSchedulesDoNothingForAnHour(t *testing.T) {
 	const domains = 10
 	h := &manualClock{now: clock.System{}.Now().Truncate(time.Hour), waiting: map[chan struct{}]time.Time{}}

@@ -34,8 +34,9 @@ type Result struct {
 	Operations *Operations `json:"operations_per_task,omitempty"`
 	// Dollars is the cost of a million tasks.
 	Dollars *cloudsim.Bill `json:"dollars_per_million_tasks,omitempty"`
-	// History is the number of finished tasks in the store before the measurement. In each round, the throughput at
-	// this history is divided by the throughput at the first history. Ratio is the median of these quotients.
+	// History is the number of finished tasks in the store before the measurement. In each round, the throughput of this
+	// store is divided by the throughput of the store with the first number in Config.History. Ratio is the median of
+	// these quotients.
 	History *int    `json:"history_tasks,omitempty"`
 	Ratio   float64 `json:"ratio,omitempty"`
 	// Idle describes the idle process.

@@ -1,5 +1,5 @@
-// Package binding opens the object stores and task queues that flags name: on this machine, or
-// in Google Cloud. This package is not a stable API.
+// Package binding opens object stores and task queues, on this machine or in Google Cloud, by the names in command-line
+// flags. This package is not a stable API.
 package binding
 
 import (

@@ -45,7 +45,7 @@ func (w *world) inLedger(entry string) bool {
 	return false
 }
 
-// reads starts to count the reads of ledger and archive, and returns the counter.
+// reads returns a counter of all later reads of ledger and archive.
 func (w *world) reads() *atomic.Int64 {
 	var n atomic.Int64
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {

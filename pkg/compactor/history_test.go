@@ -313,8 +313,8 @@ func TestOvertakenBaseIsDropped(t *testing.T) {
 	w.verify()
 }
 
-// The event that ends a run may be folded long after the run has ended. A base that was begun before this fold must
-// not move the run to history. This test fails if the cutoff considers only time.
+// The event that ends a run may be folded long after the time in the event. A base that was begun before the event was
+// folded must not move the run to history. This test fails if the cutoff considers only time.
 func TestRunWithLateEndEventIsKept(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager

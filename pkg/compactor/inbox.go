@@ -109,7 +109,7 @@ type inbox struct {
 
 	mu           sync.Mutex
 	waiting      batch
-	waitingBytes int64 // content of the waiting entries
+	waitingBytes int64 // size of the content of the waiting entries
 	urgent       bool
 	due          time.Time // when the linger of the waiting entries ends; zero: no entry lingers
 	wake         chan struct{}

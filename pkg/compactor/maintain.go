@@ -25,7 +25,7 @@ const (
 // maintenance deletes what the retention of a domain does not keep, and archives old entries.
 type maintenance struct {
 	cfg       Config
-	published chan struct{} // each publish puts a token into it; it holds at most one
+	published chan struct{} // each publish puts a token into this channel, which holds at most one
 	turn      chan struct{} // holds a token while a goroutine runs maintenance; that goroutine owns the other fields
 	collector *manifest.Collector
 	archiver  *archive.Archiver

@@ -7,9 +7,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// ListMargin bounds the times in the names of entries that a listing misses. Such an entry appears after the listing,
-// but the time in its name may be earlier than the beginning of the listing, by at most ListMargin. Appenders ensure
-// that a name is at most 60 s behind the store's clock.
+// ListMargin limits which entries a listing can miss. A missed entry appears after the listing, but the time in its
+// name may be earlier than the beginning of the listing, by at most ListMargin. Appenders ensure that a name is at most
+// 60 s behind the store's clock.
 const ListMargin = 90 * time.Second
 
 // storeTime is the latest known time of the store's clock, in Unix milliseconds; 0: none is known.

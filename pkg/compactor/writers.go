@@ -46,8 +46,8 @@ func (c *Compactor) linger(r Request) time.Duration {
 	return 0
 }
 
-// refreshFirst loads what another writer has published, before a step folds entries. This read costs a third of a
-// lost race, and shows which entries are already folded.
+// refreshFirst is called before a step folds entries. It loads the state that another writer has published. This read
+// costs a third of a lost race, and shows which entries are already folded.
 func (c *Compactor) refreshFirst(ctx context.Context, r Request) error {
 	if r.Sweep && c.manifest != nil {
 		// In an idle domain, nothing else would notice that the state was rebuilt.

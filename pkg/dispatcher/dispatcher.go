@@ -247,8 +247,8 @@ type order struct {
 	control.Action
 	token    string // the causal token: events of the execution sort after it
 	revision int64  // a published revision, at least as new as the state that the action comes from
-	// without says which upstreams of a dispatched task did not succeed.
-	without contract.Without
+	// unmet names the upstreams of a dispatched task that did not succeed.
+	unmet contract.Without
 	// traceparent and tracestate identify the span of the dispatch. "": no span.
 	traceparent, tracestate string
 }
@@ -259,15 +259,15 @@ func (d *Dispatcher) orders(snap *snapshot.Snapshot, actions []control.Action) [
 	for i, a := range actions {
 		orders[i] = order{Action: a, token: d.cfg.IDs.New(), revision: snap.Revision}
 		if create, ok := a.(control.CreateDispatch); ok {
-			orders[i].without = without(snap.State, create.Row)
+			orders[i].unmet = unmetUpstreams(snap.State, create.Row)
 		}
 	}
 	return orders
 }
 
-// without says which upstreams of a dispatched task did not succeed. All upstreams have ended, unless a rebuild from
-// the bare ledger has admitted the task because of a worker's report.
-func without(s *state.State, row *state.Dispatch) contract.Without {
+// unmetUpstreams returns the upstreams of a dispatched task that did not succeed. All upstreams have ended, unless a
+// rebuild from the bare ledger has admitted the task because of a worker's report.
+func unmetUpstreams(s *state.State, row *state.Dispatch) contract.Without {
 	t := s.Tasks.Get(state.Key2{A: row.RunID, B: row.TaskKey})
 	switch {
 	case t == nil || t.DepsSatisfied == t.DepsTotal: // if there is no task, the dispatch is outdated
@@ -378,7 +378,7 @@ func (d *Dispatcher) envelope(row *state.Dispatch, o order) *contract.Envelope {
 		MaxAttempts: row.MaxAttempts, PlanRef: row.PlanRef, AssetKey: row.AssetKey, PartitionKey: row.PartitionKey,
 		MaterializationID: ids.MaterializationID(d.cfg.Domain, row.RunID, row.TaskKey),
 		TimeoutSec:        row.TimeoutSec, HeartbeatTimeoutSec: row.HeartbeatTimeoutSec,
-		LogBytes: event.MaxLog, Without: o.without, CausalToken: o.token, Traceparent: o.traceparent, Tracestate: o.tracestate,
+		LogBytes: event.MaxLog, Without: o.unmet, CausalToken: o.token, Traceparent: o.traceparent, Tracestate: o.tracestate,
 	}
 	env.Auth.ExpiresAt = event.At(d.cfg.Clock.Now().Add(startedValid))
 	env.Callbacks.Started, env.Callbacks.Authorization.Started = contract.SignCallback(d.cfg.BaseURL, d.started(row, o, env.Auth.ExpiresAt), d.cfg.Keys)

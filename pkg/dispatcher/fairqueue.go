@@ -48,8 +48,8 @@ type waiter struct {
 	at      time.Time // when the turn begins; set when it is granted
 }
 
-// NewFairQueue returns a fair queue with at most parallel turns at once and rate turns a second. A
-// tenant without a weight has weight 1.
+// NewFairQueue returns a fair queue. The parameter parallel is the maximum number of turns at once, and rate the
+// maximum number of turns a second. A tenant without a weight has weight 1.
 func NewFairQueue(c clock.Clock, parallel, rate int, weights map[string]int) *FairQueue {
 	return &FairQueue{clock: c, parallel: parallel, rate: rate, weights: weights, free: parallel, queues: map[string]*tenantQueue{}}
 }

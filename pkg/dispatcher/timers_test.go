@@ -23,7 +23,8 @@ import (
 )
 
 // INV-9: a timer that fires while the projections are old is judged only after everything durable has been folded.
-// Here, that includes a heartbeat that keeps the attempt alive. This test fails without the refresh in fire.
+// Here, that includes a heartbeat that keeps the attempt alive. This test fails if the method fire does not refresh the
+// state.
 func TestINV9FiringIsJudgedOnFreshProjections(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))

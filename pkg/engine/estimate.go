@@ -28,9 +28,9 @@ func Prepare(ctx context.Context, snap *snapshot.Snapshot, r plan.Request, now t
 	r.Calendar = view.Calendar(snap.State, now)
 	r.Calendar.Future, r.Calendar.ReadsAt = r.AllowFuture, r.ReadsAt
 	if newest := snap.State.Runs.Last(); newest != nil && ids.Time(newest.RunID).After(r.ReadsAt) {
-		// The id of the newest run may come from a clock that is ahead of ours. By that clock, periods may have begun that
-		// have not begun by ours, and the newest run may have materialized them. The new run must read these outputs, so it
-		// plans with the time in that id.
+		// The id of the newest run may come from a clock that is ahead of this machine's clock. By that clock, further
+		// periods may have begun, and the newest run may have materialized them. The new run must read these outputs, so it
+		// is planned with the time in that id.
 		r.Calendar.ReadsAt = ids.Time(newest.RunID)
 	}
 	r.History = func(asset string, check *quality.Check, season, partition string) []int64 {

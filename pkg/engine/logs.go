@@ -25,9 +25,9 @@ type Log struct {
 	Partial bool
 }
 
-// ReadLog reads the log of a task's attempt. Attempt 0 means the last attempt that has started. When the attempt
-// ends, the worker stores the log, or reports it if it is short. Before that, or if the worker died, the log consists
-// of the parts that the worker has stored so far.
+// ReadLog reads the log of a task's attempt. Attempt 0 means the last attempt that has started. When the attempt ends,
+// the worker stores the log, or includes it in its report if the log is short. Before that, or if the worker died, the
+// log consists of the parts that the worker has stored so far.
 func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, error) {
 	row, err := FindAttempt(s, task, attempt)
 	if err != nil {

@@ -101,8 +101,8 @@ func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition
 
 // schemaChange is a difference between the schemas of two partitions of an asset.
 type schemaChange struct {
-	now, other *state.Partition // a chosen partition, and one with a different schema
-	alike      int              // how many chosen partitions have the schema of the partition in the field now
+	chosen, other *state.Partition // a chosen partition, and one with a different schema
+	alike         int              // how many chosen partitions have the same schema as the field chosen
 }
 
 // schemaChanges describes how the schemas of the chosen partitions differ from the schemas of the other partitions of
@@ -136,7 +136,7 @@ func schemaChanges(rows []*state.Partition, chosen func(*state.Partition) bool) 
 		pair := [2]string{min(row.SchemaHash, other.SchemaHash), max(row.SchemaHash, other.SchemaHash)}
 		if !pairs[pair] {
 			pairs[pair] = true
-			changes = append(changes, schemaChange{now: row, other: other, alike: n})
+			changes = append(changes, schemaChange{chosen: row, other: other, alike: n})
 		}
 	}
 	return changes
@@ -153,15 +153,15 @@ func describeChanges(ctx context.Context, store blob.Store, changes []schemaChan
 			also = fmt.Sprintf(" (and %s like it)", view.Count(c.alike-1, "partition"))
 		}
 		found = append(found, fmt.Sprintf("the schema of %s%s differs from that of %s: %s",
-			c.now.TaskKey, also, c.other.TaskKey, difference(ctx, store, c.other, c.now)))
+			c.chosen.TaskKey, also, c.other.TaskKey, difference(ctx, store, c.other, c.chosen)))
 	}
 	return found
 }
 
 // difference describes how the columns of two outputs differ, according to their commit markers.
-func difference(ctx context.Context, store blob.Store, old, now *state.Partition) string {
+func difference(ctx context.Context, store blob.Store, old, chosen *state.Partition) string {
 	before, err := markerColumns(ctx, store, old)
-	after, err2 := markerColumns(ctx, store, now)
+	after, err2 := markerColumns(ctx, store, chosen)
 	switch {
 	case errors.Join(err, err2) != nil:
 		return "the columns are not known: " + oneLine(errors.Join(err, err2).Error())

@@ -44,7 +44,7 @@ type system struct {
 	compact  *compactor.Compactor
 	notifier *notifier.Notifier
 	refuse   error
-	delay    time.Duration // of channels other than "fast"
+	delay    time.Duration // how long every channel but "fast" takes to accept a message
 	mu       sync.Mutex    // guards messages and calls
 	messages []*notify.Message
 	calls    int

@@ -234,8 +234,8 @@ var (
 	zonePattern = regexp.MustCompile(`^[0-9]{4,6}-[0-9]{2}-[0-9]{2}[T ][0-9:.]+ ?(Z|[+-][0-9]{2}(:?[0-9]{2})?)$`)
 )
 
-// beyond returns the condition that a column is beyond a bound. It compares without SQL's implicit cast of
-// the bound to the type of the column, which would round numbers and drop times of day and offsets.
+// beyond returns the condition that a column is beyond a bound. It compares without SQL's implicit cast of the bound to
+// the type of the column: that cast would round numbers, and drop times of day and offsets.
 func (l *Literal) beyond(column, operator string) string {
 	name := Name(column)
 	plain := name + " " + operator + " " + l.SQL()

@@ -36,7 +36,7 @@ func NewMask(values []string) *Mask {
 	for _, value := range values {
 		for _, text := range []string{value, strings.TrimSpace(value)} {
 			if len(text) < minHidden {
-				continue // even if its encoded forms are longer: they occur by chance, too
+				continue // do not hide its encoded forms either, even if they are longer: they occur by chance, too
 			}
 			for _, form := range forms(text) {
 				m.hide(form)

@@ -155,8 +155,8 @@ func (w *crashTest) run(i int, op operation) (died bool, err error) {
 	return died, err
 }
 
-// resolve makes the current contents the only allowed ones: an operation was answered, so the outcomes of all earlier
-// operations are known.
+// resolve makes the current contents the only allowed ones. It is called when an operation has returned a known
+// outcome, because the outcomes of all earlier operations are then known, too.
 func (w *crashTest) resolve() {
 	w.t.Helper()
 	requireAllowed(w.t, w.disk.dir, w.acked, w.pending, fmt.Sprintf("step %d", w.steps))

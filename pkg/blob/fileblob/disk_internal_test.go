@@ -73,9 +73,9 @@ func newDisk(dir string, random *rand.Rand) *disk {
 	}
 }
 
-// system returns a store's view of the disk. The store appends its background work to the parameter later, and the
+// system returns a store's view of the disk. The store appends its background work to the parameter background, and the
 // test runs this work.
-func (d *disk) system(boot string, later *[]func()) *system {
+func (d *disk) system(boot string, background *[]func()) *system {
 	return &system{
 		boot:        boot,
 		openBeneath: openBeneath,
@@ -122,7 +122,7 @@ func (d *disk) system(boot string, later *[]func()) *system {
 				return err
 			})
 		},
-		later: func(do func()) { *later = append(*later, do) },
+		later: func(do func()) { *background = append(*background, do) },
 	}
 }
 

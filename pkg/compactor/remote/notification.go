@@ -37,7 +37,7 @@ type notification struct {
 }
 
 // NotifiedObject returns the key of the object in a notification. If the notification names no written object, the
-// error is [ErrNoObject]. If the body is no notification, NotifiedObject returns a different error.
+// error is [ErrNoObject]. If the body is not a notification, NotifiedObject returns a different error.
 func NotifiedObject(body io.Reader) (string, error) {
 	var n notification
 	if err := contract.ReadJSON(body, &n); err != nil {

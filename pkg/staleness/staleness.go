@@ -1,6 +1,11 @@
 // Package staleness decides which partitions are missing, fresh or stale. It compares the versions that the rows of
 // partitions record with the assets' current definitions. The package is pure. This package is not a stable API.
 //
+// A chain of retries consists of a run, its root run, and the retries of this run, which execute the same plan. The
+// version of a partition is the fold sequence number at which its output became visible. The inputs sequence of a
+// partition is the fold sequence number of the state on which the root run was planned. The column left_out is
+// described in [state.Task].
+//
 // A materialized partition p is stale if at least one of these holds:
 //
 //   - Code: the code of p is neither the current code of the asset nor accepted instead of it.
@@ -17,11 +22,11 @@
 //
 // p read q in its own chain if all of these hold:
 //
-//   - p and q have the same root run. If p has left_out and its inputs sequence is 0, p and q must have the same run.
-//     In this case, p ran in a retry in which a repeated upstream task had not succeeded. So p did not read the output
-//     that an earlier run of the chain had made for that task.
+//   - p and q have the same root run. If left_out is not 0 for p and the inputs sequence of p is 0, p and q must have
+//     the same run. In this case, p ran in a retry in which a repeated upstream task had not succeeded. So p did not
+//     read the output that an earlier run of the chain had made for that task.
 //   - The version of q is less than the version of p.
-//   - If p has left_out, the version of q is at most left_out.
+//   - If left_out is not 0 for p, the version of q is at most left_out.
 //   - q was not published from quarantine by a decision.
 //
 // If a person marked p as fresh, p is treated as if it had been planned on the state that the person saw. A partition

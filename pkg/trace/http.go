@@ -17,8 +17,8 @@ const (
 	StateHeader = "Tracestate"
 )
 
-// Within returns a context within the trace that traceparent and tracestate name. It needs no tracer, because log
-// records also name the trace. It ignores a malformed traceparent or tracestate.
+// Within returns a context within the trace that traceparent and tracestate name. It works without a tracer, because
+// log records name the trace even then. It ignores a malformed traceparent or tracestate.
 func Within(ctx context.Context, traceparent, tracestate string) context.Context {
 	if traceparent == "" {
 		return ctx

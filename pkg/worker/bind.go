@@ -30,8 +30,8 @@ type Binding struct {
 	Scratch, State string
 	// Assets are all assets of the project. Bind omits broken assets, and assets that depend on them.
 	Assets []plan.Asset
-	// Outputs returns the Parquet files of the newest output of an asset. If all is set, it returns the files of all
-	// visible outputs. It returns no files if the asset has no known output.
+	// Outputs returns the Parquet files of the newest output of an asset. If the parameter all is true, it returns the
+	// files of all visible outputs. It returns no files if the asset has no known output.
 	Outputs func(ctx context.Context, asset ids.AssetKey, all bool) ([]string, error)
 }
 

@@ -141,7 +141,8 @@ func (w *Worker) join(delivery context.Context, env *contract.Envelope) *job {
 	return j
 }
 
-// jobContext ends when the embedded context ends, and has the values of both contexts.
+// jobContext ends when the embedded context ends. It has the values of this context and of the context in the field
+// values.
 type jobContext struct {
 	context.Context //nolint:containedctx // jobContext is a context
 

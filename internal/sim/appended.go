@@ -173,7 +173,7 @@ func (o *oracle) checkRecorded(f *followed, rebuilt bool) {
 }
 
 // checkAnswer checks each answer of a compactor. When a compactor answers, a published revision must record every
-// announced entry, unless the answer lists the entry as unread.
+// announced entry, unless the answer lists the entry as unreadable.
 func (o *oracle) checkAnswer(p *process, body, answer []byte) {
 	var result compactor.Result
 	_ = json.Unmarshal(answer, &result) // ignore the error: some answers are not results

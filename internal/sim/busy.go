@@ -37,8 +37,8 @@ func (b *busy) begin(attempt string, now func() time.Time) (end func()) {
 	}
 }
 
-// until returns the measured time, including the executions that are running.
-func (b *busy) until(now time.Time) time.Duration {
+// timeUntil returns the measured time, including the executions that are running.
+func (b *busy) timeUntil(now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.running == 0 {

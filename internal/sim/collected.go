@@ -24,23 +24,23 @@ func (c World) keepsLongEnough() bool {
 	return c.keep() > trusted+2*time.Duration(c.Faults.MaxSkew)*time.Second
 }
 
-// later is a clock that is ahead by some time.
-type later struct {
+// aheadClock is a clock that is ahead by some time.
+type aheadClock struct {
 	clock.Clock
 
 	by time.Duration
 }
 
-func (l *later) Now() time.Time { return l.Clock.Now().Add(l.by) }
+func (l *aheadClock) Now() time.Time { return l.Clock.Now().Add(l.by) }
 
-// laterStore is a store that reports the time of a clock that is ahead. A collector measures ages by the store's clock.
-type laterStore struct {
+// aheadStore is a store that reports the time of a clock that is ahead. A collector measures ages by the store's clock.
+type aheadStore struct {
 	blob.Store
 
-	clock *later
+	clock *aheadClock
 }
 
-func (s laterStore) Now(ctx context.Context) (time.Time, error) { return s.clock.Now(), ctx.Err() }
+func (s aheadStore) Now(ctx context.Context) (time.Time, error) { return s.clock.Now(), ctx.Err() }
 
 // checkStateCollection checks, on a copy of the store, that unreferenced objects are deleted in the end. It publishes
 // two more revisions, after so much time that no earlier revision needs to be kept. After that, only the newest
@@ -50,9 +50,9 @@ func (o *oracle) checkStateCollection(f *followed) {
 		return
 	}
 	const long = 60 * 24 * time.Hour
-	blobs, now := o.w.blobs.Copy(), &later{Clock: o.w.clock}
+	blobs, now := o.w.blobs.Copy(), &aheadClock{Clock: o.w.clock}
 	source := ids.NewSource(now.Now, &entropy{rng: random(o.w.cfg.Seed, "collect", 0)})
-	manifests := manifest.New(manifest.Config{Domain: f.domain, Store: laterStore{blobs, now}, IDs: source, Clock: now})
+	manifests := manifest.New(manifest.Config{Domain: f.domain, Store: aheadStore{blobs, now}, IDs: source, Clock: now})
 	policy := o.w.cfg.retention()
 	collector := manifest.NewCollector(manifests, policy)
 	m := f.manifest

@@ -285,7 +285,7 @@ func (o *oracle) checkOutputCollection(f *followed) {
 	}
 	const long = 60 * 24 * time.Hour
 	ctx := context.Background()
-	blobs, now := o.w.blobs.Copy(), &later{Clock: o.w.clock}
+	blobs, now := o.w.blobs.Copy(), &aheadClock{Clock: o.w.clock}
 	source := ids.NewSource(now.Now, &entropy{rng: random(o.w.cfg.Seed, "garbage", 0)})
 	cfg := gc.Config{
 		Handle: domain.Open(domain.Handle{Domain: f.domain, Store: aged{blobs, now}, Codec: o.w.codec, IDs: source, Clock: now}),
@@ -312,7 +312,7 @@ func (o *oracle) checkOutputCollection(f *followed) {
 type aged struct {
 	blob.Store
 
-	clock *later
+	clock *aheadClock
 }
 
 func (a aged) Head(ctx context.Context, key string) (blob.Object, error) {

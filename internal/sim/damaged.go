@@ -67,7 +67,7 @@ func (w *world) outputWritten(key string) {
 	if r.IntN(2) == 0 {
 		wait = time.Duration(r.Int64N(int64(maxUndamaged)))
 	}
-	w.after(wait, nil, func() { w.damageOutput(r, key, file) })
+	w.callAfter(wait, nil, func() { w.damageOutput(r, key, file) })
 }
 
 // damageOutput damages a file of an output. Half of the time, an operator restores it later.
@@ -81,7 +81,7 @@ func (w *world) damageOutput(r *rand.Rand, marker, key string) {
 	w.damaged[key] = true
 	w.fault("output damaged: " + how)
 	if r.IntN(2) == 0 {
-		w.after(time.Duration(r.Int64N(int64(maxUnrestored))), nil, func() { w.restoreOutput(marker, key) })
+		w.callAfter(time.Duration(r.Int64N(int64(maxUnrestored))), nil, func() { w.restoreOutput(marker, key) })
 	}
 }
 

@@ -72,8 +72,8 @@ func newDriver(wait func()) *driver {
 
 func (d *driver) now() time.Time { return d.clock.Now() }
 
-// after schedules a call of the function "do", at the end of a delay. Only the driver's goroutine may call it.
-func (d *driver) after(wait time.Duration, proc *process, do func()) {
+// callAfter schedules a call of the function "do", at the end of a delay. Only the driver's goroutine may call it.
+func (d *driver) callAfter(wait time.Duration, proc *process, do func()) {
 	d.seq++
 	heap.Push(&d.events, &scheduled{d.now().Add(max(wait, 1)), d.seq, proc, do})
 }
@@ -155,7 +155,7 @@ func (d *driver) step(deadline time.Time) bool {
 				continue
 			}
 			if thaw := p.machine.frozenUntil; thaw.After(d.now()) {
-				d.after(thaw.Sub(d.now()), p, next.do)
+				d.callAfter(thaw.Sub(d.now()), p, next.do)
 				continue
 			}
 		}

@@ -217,7 +217,7 @@ func (d *dice) leap(m *machine) {
 	}
 	m.leap = farAhead(d.rng)
 	d.w.note("clock of %s is %s ahead", m.name, m.leap)
-	d.w.after(d.between(time.Second, 8*time.Minute), nil, func() {
+	d.w.callAfter(d.between(time.Second, 8*time.Minute), nil, func() {
 		m.leap = 0
 		d.w.note("clock of %s is corrected", m.name)
 	})

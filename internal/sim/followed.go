@@ -63,8 +63,8 @@ type followed struct {
 	marksSaid   map[state.Key3]markCommand
 	// forgetCommands holds the commands that forget assets.
 	forgetCommands []forgetCommand
-	// held holds the revisions that people have pinned.
-	held map[int64]heldRevision
+	// pinnedRevisions holds the revisions that people have pinned.
+	pinnedRevisions map[int64]heldRevision
 	// recreated contains collected revisions whose manifests a delayed writer has created again.
 	recreated map[int64]bool
 	// noted is the record of notifications; nil: no revision with alert rules has been published.

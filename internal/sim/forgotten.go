@@ -111,9 +111,9 @@ func (o *oracle) checkForgotten(f *followed) {
 }
 
 // hiddenSince checks whether readers find the output of a forgotten asset. The asset was forgotten at the fold sequence
-// number seq: readers must find exactly the outputs that became visible later. If "below" is not empty, the state comes
-// from a rebuild without the recorded order. Then the outputs of runs whose ids are lower than "below" must be hidden,
-// too.
+// number "seq": readers must find exactly the outputs that became visible later. If "below" is not empty, the state
+// comes from a rebuild without the recorded order. Then the outputs of runs whose ids are lower than "below" must be
+// hidden, too.
 func (o *oracle) hiddenSince(f *followed, row *state.Partition, seq int64, below string) {
 	const invariant = "forgotten assets"
 	found, err := (&snapshot.Snapshot{State: f.state}).Partition(context.Background(), row.AssetKey, row.PartitionKey)

@@ -29,8 +29,8 @@ var zonesOf = []zoneOf{
 type cadence struct {
 	every int64 // seconds
 	cron  string
-	// minute reports whether the minute field of cron matches a minute. hourly means that the hour field matches every
-	// hour. Otherwise the hour field matches the hours from first to last.
+	// minute reports whether the minute field of cron matches a minute. If hourly is set, the hour field matches every
+	// hour. Otherwise it matches the hours from "first" to "last".
 	minute      func(int) bool
 	hourly      bool
 	first, last int

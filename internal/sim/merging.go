@@ -289,7 +289,7 @@ func (w *world) mergedWritten(d ids.Domain, prefix, key string) {
 	}
 	r := random(w.cfg.Seed, "damage "+key, w.steps)
 	if r.IntN(1000) < w.cfg.Faults.Damaged {
-		w.after(time.Duration(r.Int64N(int64(maxUndamaged))), nil, func() { w.damageMerged(r, key) })
+		w.callAfter(time.Duration(r.Int64N(int64(maxUndamaged))), nil, func() { w.damageMerged(r, key) })
 	}
 }
 

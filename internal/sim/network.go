@@ -119,9 +119,9 @@ func (w *world) request(method string, u *url.URL, header http.Header, body []by
 			return
 		}
 		answered = true
-		w.after(w.faults.latency(), from, func() { then(a) })
+		w.callAfter(w.faults.latency(), from, func() { then(a) })
 	}
-	w.after(w.faults.latency()+fault.delay, nil, func() {
+	w.callAfter(w.faults.latency()+fault.delay, nil, func() {
 		to := w.route(u.Hostname())
 		if to == nil || fault.before {
 			reply(answer{err: fmt.Errorf("%s %s: %w", method, u, errRefused)})

@@ -32,7 +32,7 @@ func (w *world) scheduleOnline() {
 		bare := r.IntN(3) == 0
 		m.main = func(ctx context.Context, p *process) { w.rebuildOnline(ctx, p, f, bare) }
 		w.visitors = append(w.visitors, m)
-		w.after(at, nil, func() {
+		w.callAfter(at, nil, func() {
 			if w.counts["under repair"] == 0 && !w.over {
 				m.start()
 				w.insist(m, f)
@@ -44,7 +44,7 @@ func (w *world) scheduleOnline() {
 // insist repeats a bare rebuild that raised the boundary above all old revisions, but died or gave up before it
 // published. Without another attempt, the domain would have no revision.
 func (w *world) insist(m *machine, f *followed) {
-	w.after(time.Minute, nil, func() {
+	w.callAfter(time.Minute, nil, func() {
 		if w.over || !f.ended && m.alive == nil {
 			return
 		}

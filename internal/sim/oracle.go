@@ -44,7 +44,7 @@ func newOracle(w *world) *oracle {
 			domain: d, past: map[int64]*revision{}, compared: map[string]comparison{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
 			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{}, dropped: map[string]bool{}, seenAt: map[string]time.Time{},
 			ticks: map[instant]string{}, runsOf: map[string]string{}, triggers: map[string][]state.Key2{},
-			shown: map[string]string{}, held: map[int64]heldRevision{}, recreated: map[int64]bool{}, pinned: map[string]floorAt{},
+			shown: map[string]string{}, pinnedRevisions: map[int64]heldRevision{}, recreated: map[int64]bool{}, pinned: map[string]floorAt{},
 			deployed: map[string]*event.ProjectDeployed{}, approved: map[string]bool{}, forgotten: map[state.Key2]bool{},
 			settings: map[state.Key2][]setting{}, index: newIndex(),
 			state: state.New(d), decoder: &manifest.Decoder{Domain: d},

@@ -63,12 +63,12 @@ type heldRevision struct {
 func (o *oracle) notePins(f *followed) {
 	for row := range f.state.Pins.All {
 		past, known := f.past[row.Number()]
-		if _, held := f.held[row.Number()]; held || !known {
+		if _, held := f.pinnedRevisions[row.Number()]; held || !known {
 			continue
 		}
 		h := heldRevision{since: o.w.now(), outputs: map[string]string{}}
 		if _, err := f.manifests.LoadAt(context.Background(), row.Number()); errors.Is(err, manifest.ErrAbsent) {
-			f.held[row.Number()] = h // the revision was collected before the pin took effect: the pin command fails
+			f.pinnedRevisions[row.Number()] = h // the revision was collected before the pin took effect: the pin command fails
 			continue
 		}
 		for p := range past.whole.Partitions.All {
@@ -76,7 +76,7 @@ func (o *oracle) notePins(f *followed) {
 				h.outputs[p.MaterializationID] = p.OutputURI
 			}
 		}
-		f.held[row.Number()] = h
+		f.pinnedRevisions[row.Number()] = h
 	}
 }
 
@@ -87,8 +87,8 @@ func (o *oracle) deletingPin(key string) {
 	for _, f := range o.domains {
 		name, ours := strings.CutPrefix(key, manifest.PinPrefix(f.domain))
 		revision, err := strconv.ParseInt(strings.TrimSuffix(name, path.Ext(name)), 10, 64)
-		if h, held := f.held[revision]; ours && err == nil && held {
-			f.held[revision] = heldRevision{since: h.since}
+		if h, held := f.pinnedRevisions[revision]; ours && err == nil && held {
+			f.pinnedRevisions[revision] = heldRevision{since: h.since}
 		}
 	}
 }
@@ -97,7 +97,7 @@ func (o *oracle) deletingPin(key string) {
 // the output. A revision does not show the files of executions that lost. The path of the object within the output is
 // "name".
 func (o *oracle) deletingPinned(p *process, f *followed, key, materialization, name string) {
-	for revision, h := range f.held {
+	for revision, h := range f.pinnedRevisions {
 		row := f.state.Pins.Get(strconv.FormatInt(revision, 10))
 		ends := event.At(o.w.now().Add(time.Duration(o.w.cfg.Faults.MaxSkew) * time.Second))
 		if row == nil || row.Until <= ends || !h.since.Before(p.began) {
@@ -111,7 +111,7 @@ func (o *oracle) deletingPinned(p *process, f *followed, key, materialization, n
 		}
 		o.violation("collection", "%s deletes %s, which the pinned revision %d shows", p.id, key, revision)
 	}
-	if len(f.held) > 0 {
+	if len(f.pinnedRevisions) > 0 {
 		o.w.fault("output collected beside a pin")
 	}
 }

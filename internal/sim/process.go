@@ -114,6 +114,6 @@ func (c machineClock) Sleep(ctx context.Context, d time.Duration) error {
 	}
 	w := c.p.machine.w
 	k := &call{proc: c.p, label: fmt.Sprintf("sleep %d", d)}
-	k.begin = func() { w.after(d, c.p, func() { close(k.done) }) }
+	k.begin = func() { w.callAfter(d, c.p, func() { close(k.done) }) }
 	return w.park(ctx, k)
 }

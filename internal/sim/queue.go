@@ -49,9 +49,9 @@ func (q *cloudQueue) create(t queue.Task) error {
 	task := &queued{Task: t, since: q.w.now()}
 	q.waiting[id] = task
 	due := max(t.ScheduleTime.Sub(q.w.now()), 0) + f.delay
-	q.w.after(due, nil, func() { q.deliver(id, task, true) })
+	q.w.callAfter(due, nil, func() { q.deliver(id, task, true) })
 	if f.again > 0 {
-		q.w.after(due+f.again, nil, func() { q.deliver(id, task, false) })
+		q.w.callAfter(due+f.again, nil, func() { q.deliver(id, task, false) })
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (q *cloudQueue) deliver(id string, t *queued, regular bool) {
 	}
 	if wait := max(q.w.faults.stalled(), q.w.pausedFor()); wait > 0 {
 		q.w.delayedUntil = latest(q.w.delayedUntil, q.w.now().Add(wait))
-		q.w.after(wait+q.w.faults.latency(), nil, func() { q.deliver(id, t, regular) })
+		q.w.callAfter(wait+q.w.faults.latency(), nil, func() { q.deliver(id, t, regular) })
 		return
 	}
 	q.w.note("deliver %s", id)
@@ -85,7 +85,7 @@ func (q *cloudQueue) deliver(id string, t *queued, regular bool) {
 	}
 	q.w.push(t.URL, header, t.Body, func(a answer) { done(a.status, a.err) })
 	if deadline := t.DispatchDeadline; deadline > 0 {
-		q.w.after(deadline, nil, func() { done(0, context.DeadlineExceeded) })
+		q.w.callAfter(deadline, nil, func() { done(0, context.DeadlineExceeded) })
 	}
 }
 
@@ -102,7 +102,7 @@ func (q *cloudQueue) delivered(id string, t *queued, status int, err error) {
 		delete(q.waiting, id)
 		return
 	}
-	q.w.after(backoff(t.tries-1, firstDelivery, lastDelivery), nil, func() { q.deliver(id, t, true) })
+	q.w.callAfter(backoff(t.tries-1, firstDelivery, lastDelivery), nil, func() { q.deliver(id, t, true) })
 }
 
 // queueClient is the queue as seen by a process.
@@ -137,7 +137,7 @@ func (c queueClient) call(ctx context.Context, verb, task string, effect func() 
 	k := &call{proc: c.p, label: "queue " + verb + " " + task}
 	k.begin = func() {
 		f := w.faults.storage(c.p, verb != "exists")
-		w.after(w.faults.latency()+f.delay, nil, func() {
+		w.callAfter(w.faults.latency()+f.delay, nil, func() {
 			switch {
 			case f.killBefore:
 				c.p.kill("before queue " + verb)
@@ -155,7 +155,7 @@ func (c queueClient) call(ctx context.Context, verb, task string, effect func() 
 				}
 			}
 			w.note("%s queue %s %s: %s", c.p.id, verb, task, outcome(err))
-			w.after(w.faults.latency(), c.p, func() { close(k.done) })
+			w.callAfter(w.faults.latency(), c.p, func() { close(k.done) })
 		})
 	}
 	if parked := w.park(ctx, k); parked != nil {

@@ -47,7 +47,7 @@ func op[T any](ctx context.Context, s store, verb, key string, writes bool, effe
 			w.firstCreate[key] = origin{s.p, w.now()}
 		}
 		latency := func() time.Duration { return time.Duration(w.slowed(s.p, verb)) * w.faults.latency() }
-		reply := func() { w.after(latency(), s.p, func() { close(k.done) }) }
+		reply := func() { w.callAfter(latency(), s.p, func() { close(k.done) }) }
 		happen := func() {
 			if writes {
 				if err = w.checkWrite(verb, key); err != nil {
@@ -61,7 +61,7 @@ func op[T any](ctx context.Context, s store, verb, key string, writes bool, effe
 				w.wrote(verb, key)
 			}
 		}
-		w.after(latency()+f.delay, nil, func() {
+		w.callAfter(latency()+f.delay, nil, func() {
 			switch {
 			case f.killBefore:
 				s.p.kill("before " + verb + " " + key)
@@ -70,7 +70,7 @@ func op[T any](ctx context.Context, s store, verb, key string, writes bool, effe
 				err = fmt.Errorf("%s %s: %w", verb, key, errUnavailable)
 				w.note("%s %s %s: %v", s.p.id, verb, key, errUnavailable)
 				if f.later > 0 { // the request takes effect later, although the caller receives an error
-					w.after(f.later, nil, func() {
+					w.callAfter(f.later, nil, func() {
 						kept := err
 						happen()
 						err = kept

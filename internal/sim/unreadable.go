@@ -35,7 +35,7 @@ func (w *world) seal(key string) {
 	}
 	w.sealed[key] = until.Add(1000 * time.Hour)
 	w.note("%s is unreadable forever", key)
-	w.after(until.Sub(w.now()), nil, func() {
+	w.callAfter(until.Sub(w.now()), nil, func() {
 		if f := w.oracle.domains[d]; lastSeq(f.state, entry) >= 0 {
 			return // the entry is already folded, from the bytes that its writer handed over
 		}

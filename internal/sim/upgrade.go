@@ -23,7 +23,7 @@ func (w *world) upgrades() {
 		}
 		m.unknown = unknown
 		at := time.Duration(r.Int64N(int64(min(time.Duration(w.cfg.Faults.Older)*time.Minute, w.cfg.horizon())))) + 1
-		w.after(at, nil, func() {
+		w.callAfter(at, nil, func() {
 			w.fault("upgraded")
 			m.unknown = ""
 			if m.alive != nil {

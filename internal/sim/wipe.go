@@ -20,7 +20,7 @@ func (w *world) scheduleWipes() {
 		at := time.Duration(r.Int64N(int64(w.cfg.horizon())))
 		domain := w.domains[r.IntN(len(w.domains))]
 		how := r.IntN(3)
-		w.after(at, nil, func() {
+		w.callAfter(at, nil, func() {
 			f := w.oracle.domains[domain]
 			if f.manifest == nil {
 				return
@@ -34,7 +34,7 @@ func (w *world) scheduleWipes() {
 			// If all manifests are gone, a compactor that still has an older state may publish a revision before the
 			// rebuild. That compactor has folded the ledger in another order, so some of its decisions may differ. The
 			// operator therefore rebuilds without the order that this compactor recorded.
-			w.after(time.Duration(r.Int64N(int64(2*time.Minute))), nil, func() { w.rebuild(f, how == 0) })
+			w.callAfter(time.Duration(r.Int64N(int64(2*time.Minute))), nil, func() { w.rebuild(f, how == 0) })
 		})
 	}
 }

@@ -139,8 +139,8 @@ func (w *world) drive() {
 	for _, m := range w.machines {
 		m.start()
 	}
-	w.every(time.Minute, w.faults.minute)
-	w.every(time.Minute, w.oracle.checkBounds)
+	w.callEvery(time.Minute, w.faults.minute)
+	w.callEvery(time.Minute, w.oracle.checkBounds)
 	w.restarts()
 	w.scheduleWipes()
 	w.scheduleOnline()
@@ -180,7 +180,7 @@ func (w *world) drive() {
 
 // deadline returns when the world must have come to rest.
 func (w *world) deadline() time.Time {
-	at := w.start.Add(max(w.cfg.horizon(), w.load.pauses()) + w.cfg.Faults.outage() + restTimeout + w.load.busy.until(w.now()))
+	at := w.start.Add(max(w.cfg.horizon(), w.load.pauses()) + w.cfg.Faults.outage() + restTimeout + w.load.busy.timeUntil(w.now()))
 	if !w.idle.begun.IsZero() {
 		at = at.Add(restTimeout)
 	}
@@ -195,15 +195,15 @@ func (w *world) sweepFully(then func()) {
 			then()
 			return
 		}
-		w.after(10*time.Second, nil, func() { w.sweepFully(then) })
+		w.callAfter(10*time.Second, nil, func() { w.sweepFully(then) })
 	})
 }
 
-// every calls the function "do" at regular intervals.
-func (w *world) every(d time.Duration, do func()) {
-	w.after(d, nil, func() {
+// callEvery calls the function "do" at regular intervals.
+func (w *world) callEvery(d time.Duration, do func()) {
+	w.callAfter(d, nil, func() {
 		do()
-		w.every(d, do)
+		w.callEvery(d, do)
 	})
 }
 
@@ -218,7 +218,7 @@ func (w *world) pausedFor() time.Duration {
 
 // restarts calls restart at regular intervals.
 func (w *world) restarts() {
-	w.after(max(time.Second, w.outageUntil.Sub(w.now())), nil, func() {
+	w.callAfter(max(time.Second, w.outageUntil.Sub(w.now())), nil, func() {
 		w.restart()
 		w.restarts()
 	})
@@ -250,7 +250,7 @@ func (w *world) scheduleOutage() {
 	r := random(w.cfg.Seed, "absence", 1)
 	at := time.Duration(r.Int64N(int64(w.cfg.horizon())))
 	w.cloudPauses = r.IntN(2) == 0
-	w.after(at, nil, func() {
+	w.callAfter(at, nil, func() {
 		w.fault("outage")
 		w.note("nothing runs for %s", long)
 		w.outageUntil = w.now().Add(long)
@@ -367,19 +367,19 @@ func (w *world) notify(to, key string, f deliveryFault) {
 	var deliver func(try int)
 	deliver = func(try int) {
 		if wait := w.pausedFor(); wait > 0 {
-			w.after(wait, nil, func() { deliver(try) })
+			w.callAfter(wait, nil, func() { deliver(try) })
 			return
 		}
 		w.push(to, http.Header{}, body, func(a answer) {
 			if (a.err != nil || a.status >= 300) && try < maxNotices {
-				w.after(backoff(try, time.Second, time.Minute), nil, func() { deliver(try + 1) })
+				w.callAfter(backoff(try, time.Second, time.Minute), nil, func() { deliver(try + 1) })
 			}
 		})
 	}
 	if !f.lost {
-		w.after(f.delay, nil, func() { deliver(0) })
+		w.callAfter(f.delay, nil, func() { deliver(0) })
 	}
 	if f.again > 0 {
-		w.after(f.delay+f.again, nil, func() { deliver(maxNotices) })
+		w.callAfter(f.delay+f.again, nil, func() { deliver(maxNotices) })
 	}
 }

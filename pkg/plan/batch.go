@@ -29,7 +29,7 @@ func (a *Asset) CheckBatch() error {
 	case a.Partitions == nil:
 		return errors.New("the asset has no partitions")
 	case a.ReadsItself():
-		return errors.New("the asset reads itself, so its partitions must be made one after the other")
+		return errors.New("the asset reads itself, so its partitions must be materialized one after the other")
 	case a.Work.Text != nil && a.Work.Text.Format != TextNone:
 		return errors.New("its text files become a table, which works only for one partition per task: write Parquet files")
 	}

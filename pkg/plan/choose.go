@@ -39,10 +39,10 @@ func (b *builder) selectAssets() error {
 		return err
 	}
 	chosen := slices.Concat(b.closure(named), b.request.Matched)
-	b.chosen, b.within = setOf(chosen), b.graph.upstreamOrder(chosen)
+	b.chosen, b.involved = setOf(chosen), b.graph.upstreamOrder(chosen)
 	c := chooser{builder: b, asked: setOf(named), applied: make([]bool, len(b.request.Partitions)), used: map[string]bool{}, advised: map[string]string{}}
 	partitioned := false
-	for _, key := range b.within {
+	for _, key := range b.involved {
 		if !b.chosen[key] {
 			continue
 		}
@@ -75,7 +75,7 @@ func (b *builder) selectAssets() error {
 	if c.total > b.most {
 		return b.tooMany()
 	}
-	for _, key := range b.within {
+	for _, key := range b.involved {
 		if n := b.nodes[key]; n != nil {
 			b.order = append(b.order, n)
 		}

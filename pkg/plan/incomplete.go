@@ -26,8 +26,8 @@ func (i Incomplete) String() string {
 // CodeMissingInput is the error code of a run that is rejected because it would read too few partitions.
 const CodeMissingInput = "MISSING_INPUT"
 
-// noteMissing records the partitions of upstream that the reader should read, but that neither an earlier run nor this
-// run materializes. If the reader requires complete inputs, the run is rejected, unless the request allows incomplete
+// noteMissing records the upstream partitions that the reader should read, but that neither an earlier run nor this run
+// materializes. If the reader requires complete inputs, the run is rejected, unless the request allows incomplete
 // inputs.
 func (b *builder) noteMissing(reader, upstream *Asset, expected, read int, all, missing []string) {
 	if len(missing) == 0 {
@@ -51,8 +51,8 @@ func (b *builder) noteMissing(reader, upstream *Asset, expected, read int, all, 
 	b.plan.Incomplete = append(b.plan.Incomplete, in)
 }
 
-// noteIncomplete records which partitions are missing for an asset that reads all partitions of upstream. A partition
-// is missing if it is expected, and neither an earlier run nor this run materializes it.
+// noteIncomplete records which upstream partitions are missing for an asset that reads all of them. A partition is
+// missing if it is expected, and neither an earlier run nor this run materializes it.
 func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []Input) {
 	if upstream.Partitions == nil {
 		return
@@ -110,7 +110,7 @@ func (g *gathered) expect(key string, exists bool) {
 	}
 }
 
-// finish reports the partitions of dep that the tasks of n should read, but that do not exist.
+// finish reports the partitions of a dependency that the tasks of a node should read, but that do not exist.
 func (b *builder) finish(n *node, dep ids.AssetKey, g *gathered) {
 	upstream, _ := b.graph.Asset(dep)
 	switch {

@@ -209,7 +209,7 @@ func (b *builder) edgesOf(n *node) []edge {
 func (b *builder) newTask(n *node, cells, critical, errors []string) (Task, error) {
 	task := Task{TaskDef: taskDef(n.asset, n.tasks[n.at[cells[0]]], cells[0])}
 	task.Checks, task.ErrorChecks, task.Quarantine = critical, errors, n.asset.Work.Quarantine
-	task.DependsOn = slices.Clone(n.after)
+	task.DependsOn = slices.Clone(n.waitsFor)
 	if len(cells) > 1 {
 		task.Partitions = cells
 	}
@@ -224,7 +224,7 @@ func (b *builder) newTask(n *node, cells, critical, errors []string) (Task, erro
 	if b.request.ChecksOnly {
 		b.checkTask(&task, n.asset)
 	}
-	b.edges += len(n.after)
+	b.edges += len(n.waitsFor)
 	if len(n.asset.Deps) > 0 {
 		task.Inputs = make(map[string]InputSet, len(n.asset.Deps))
 	}

@@ -18,8 +18,9 @@ import (
 
 var balance = ids.AssetKey{Namespace: "a", Name: "balance"}
 
-// selfReader returns an asset that reads its own periods from..to, relative to the period of the reader. If accounts is
-// not empty, the asset also has a dimension "account", and accounts is the operation that maps it.
+// selfReader returns an asset that reads its own periods from..to, relative to the period of the reader. If the
+// parameter "accounts" is not empty, the asset also has a dimension "account", and "accounts" is the operation that
+// maps this dimension.
 func selfReader(at space.Dimension, from, to int64, accounts space.Op) plan.Asset {
 	a := plan.Asset{
 		Key: balance, Work: plan.Work{SQL: "SELECT 1", Checks: []quality.Check{{

@@ -21,17 +21,17 @@ import (
 // reads an asset in a gap.
 func (b *builder) addOrder() {
 	b.findGaps()
-	for _, key := range b.within {
+	for _, key := range b.involved {
 		asset, _ := b.graph.Asset(key)
 		n := b.nodes[key]
 		if g := b.gaps[key]; g != nil {
-			g.after = b.orderBefore(asset, true)
+			g.waitsFor = b.orderBefore(asset, true)
 			continue
 		}
 		if n == nil {
 			continue
 		}
-		n.after = b.orderBefore(asset, false)
+		n.waitsFor = b.orderBefore(asset, false)
 		for _, dep := range asset.Deps {
 			if b.gaps[dep] != nil && !b.chosen[dep] {
 				b.warnOfGap(key, dep)
@@ -44,14 +44,14 @@ func (b *builder) addOrder() {
 type gap struct {
 	// from is the dependency through which the gap was found: an asset of the run, or another gap.
 	from ids.AssetKey
-	// after lists the nodes that the gap's order node waits for.
-	after []string
+	// waitsFor lists the nodes that the gap's order node waits for.
+	waitsFor []string
 }
 
 // findGaps finds the assets that the run does not materialize, but that lie on a path between two assets of the run.
 func (b *builder) findGaps() {
 	b.gaps = map[ids.AssetKey]*gap{}
-	for _, key := range b.within {
+	for _, key := range b.involved {
 		if b.nodes[key] != nil {
 			continue
 		}
@@ -64,7 +64,7 @@ func (b *builder) findGaps() {
 		}
 	}
 	read := make(map[ids.AssetKey]bool, len(b.gaps))
-	for _, key := range slices.Backward(b.within) {
+	for _, key := range slices.Backward(b.involved) {
 		if b.nodes[key] == nil && !read[key] {
 			delete(b.gaps, key)
 			continue

@@ -55,8 +55,7 @@ func (a *Asset) RequiresComplete(key ids.AssetKey) bool {
 	return cmp.Or(a.dep(key).Requires, a.Requires, RequiresComplete) == RequiresComplete
 }
 
-// Mapping returns the mapping from the partitions of reader to the partitions of upstream that they
-// read.
+// Mapping returns the mapping from the partitions of a reader to the upstream partitions that they read.
 func Mapping(upstream, reader *Asset) (*space.Mapping, error) {
 	m, err := space.Infer(upstream.Partitions, reader.Partitions, reader.dep(upstream.Key).Map)
 	if err != nil {

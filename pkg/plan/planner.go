@@ -194,7 +194,7 @@ func (b *builder) addAssets() error {
 		}
 		return nil
 	}
-	for _, key := range b.within {
+	for _, key := range b.involved {
 		b.addAsset(key)
 		if b.edges > MaxEdges {
 			return fmt.Errorf("the run has more than %d dependencies between tasks: select fewer partitions", MaxEdges)
@@ -206,7 +206,7 @@ func (b *builder) addAssets() error {
 // addAsset adds the tasks of an asset, or the order node of a gap.
 func (b *builder) addAsset(key ids.AssetKey) {
 	if g := b.gaps[key]; g != nil {
-		b.addOrderNode(key, g.after)
+		b.addOrderNode(key, g.waitsFor)
 	} else if n := b.nodes[key]; n != nil && len(n.tasks) > 0 {
 		b.addTasks(n)
 	}
@@ -230,8 +230,8 @@ type node struct {
 	group bool
 	// order means that the asset has an order node for its tasks.
 	order bool
-	// after lists the order nodes that every task of the asset waits for.
-	after []string
+	// waitsFor lists the order nodes that every task of the asset waits for.
+	waitsFor []string
 }
 
 type builder struct {
@@ -239,11 +239,11 @@ type builder struct {
 	graph   *Graph
 	order   []*node // topological
 	nodes   map[ids.AssetKey]*node
-	// chosen are the selected assets, including those without a selected partition. within are the chosen assets and all
-	// their direct and indirect dependencies, in topological order.
-	chosen map[ids.AssetKey]bool
-	within []ids.AssetKey
-	gaps   map[ids.AssetKey]*gap
+	// chosen are the selected assets, including those without a selected partition. involved are the chosen assets and
+	// all their direct and indirect dependencies, in topological order.
+	chosen   map[ids.AssetKey]bool
+	involved []ids.AssetKey
+	gaps     map[ids.AssetKey]*gap
 	// omitted maps each asset to its selected partitions that the run leaves out. For an asset with problems, the map
 	// has an entry without partitions.
 	omitted map[ids.AssetKey]map[string]bool

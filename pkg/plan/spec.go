@@ -98,8 +98,8 @@ func (p *Plan) SourcePaths() []string {
 	return slices.DeleteFunc(slices.Clone(p.Data), func(name string) bool { return !ValidSourcePath(name) })
 }
 
-// ValidDataFolder reports whether name is a folder below the project's folder, or "." for that
-// folder itself. It must use slashes, must not contain "..", and no part may begin with a dot.
+// ValidDataFolder reports whether a path leads to a folder below the project's folder, or is "." for that folder
+// itself. The path must use slashes, must not contain "..", and must have no part that begins with a dot.
 func ValidDataFolder(name string) bool {
 	if name == "." {
 		return true

@@ -33,7 +33,7 @@ var leadingZero = regexp.MustCompile(`^[-+]?0[0-9]`)
 
 var varName = regexp.MustCompile(VarPattern)
 
-// ValidVar reports whether name can name a variable.
+// ValidVar reports whether a variable may have the given name.
 func ValidVar(name string) bool { return varName.MatchString(name) }
 
 // Var is the value of a project's variable.

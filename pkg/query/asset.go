@@ -306,7 +306,8 @@ type markers struct {
 	last *contract.CommitMarker
 }
 
-// marker returns the commit marker of a partition's output. If the output is not part of a batch, partition may be "".
+// marker returns the commit marker of a partition's output. If the output is not part of a batch, the parameter
+// "partition" may be "".
 func (m *markers) marker(uri, partition string) (*contract.CommitMarker, error) {
 	key := contract.CommitMarkerKeyOf(uri)
 	if _, batch := contract.BatchOf(uri); batch && key != m.key {

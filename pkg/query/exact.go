@@ -246,7 +246,7 @@ func (v *exactVector) decode(row uint64, value any) (_ any, err error) {
 	return exactJSON(v.text(row), value), nil
 }
 
-// exactJSON decodes JSON. It returns value if the text is not JSON.
+// exactJSON decodes JSON. It returns the given value if the text is not JSON.
 func exactJSON(text []byte, value any) any {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()

@@ -15,7 +15,7 @@ func TestInlineRowsEqualRowsOfFiles(t *testing.T) {
 	t.Parallel()
 	file, manifest := newRevision(t), newRevision(t)
 	for _, d := range state.Declarations() {
-		both(t, file, manifest, d)
+		addBoth(t, file, manifest, d)
 	}
 	files, inline := file.open(t), manifest.open(t)
 	for _, d := range state.Declarations() {
@@ -27,9 +27,9 @@ func TestInlineRowsEqualRowsOfFiles(t *testing.T) {
 	}
 }
 
-// both adds the same rows to a file and to a manifest: a row of zeros, one of ordinary values, one of values that
+// addBoth adds the same rows to a file and to a manifest: a row of zeros, one of ordinary values, one of values that
 // contain SQL, and one of times whose year has five digits.
-func both(t *testing.T, file, manifest *revision, d *state.Declaration) {
+func addBoth(t *testing.T, file, manifest *revision, d *state.Declaration) {
 	t.Helper()
 	rows := reflect.ValueOf(tabletest.Row(d))
 	for _, row := range []struct {

@@ -90,7 +90,7 @@ func (s *sizes) load() {
 		mapping.DestroyLogicalType(&kind)
 		for row := range s.rows {
 			if s.rows[row] <= s.most {
-				s.rows[row] += column.at(uint64(row))
+				s.rows[row] += column.sizeAt(uint64(row))
 			}
 		}
 	}
@@ -138,8 +138,8 @@ func newMeasure(vector mapping.Vector, kind mapping.LogicalType, most int64) *me
 	return m
 }
 
-// at estimates how many bytes of memory the value in a row takes after the driver has converted it.
-func (m *measure) at(row uint64) int64 {
+// sizeAt estimates how many bytes of memory the value in a row takes after the driver has converted it.
+func (m *measure) sizeAt(row uint64) int64 {
 	if m.null(row) {
 		return cellBytes
 	}
@@ -159,7 +159,7 @@ func (m *measure) at(row uint64) int64 {
 	case duckdb.TYPE_STRUCT, duckdb.TYPE_UNION:
 		size := int64(structBytes)
 		for _, child := range m.children {
-			if size += fieldBytes + child.at(row); size > m.most {
+			if size += fieldBytes + child.sizeAt(row); size > m.most {
 				break
 			}
 		}
@@ -174,7 +174,7 @@ func (m *measure) list(offset, length uint64) int64 {
 	}
 	size := int64(cellBytes)
 	for row := offset; row < offset+length && size <= m.most; row++ {
-		size += m.children[0].at(row)
+		size += m.children[0].sizeAt(row)
 	}
 	return size
 }

@@ -147,8 +147,8 @@ type passes struct {
 
 func newPasses() passes { return passes{due: make(chan struct{}, 1)} }
 
-// later requests a pass and returns immediately.
-func (p *passes) later() {
+// request requests a pass and returns immediately.
+func (p *passes) request() {
 	select {
 	case p.due <- struct{}{}:
 	default:
@@ -217,9 +217,9 @@ func (s *Stack) build(ctx context.Context) error {
 			s.dispatch.React(published)
 			s.automator.React(published.Snapshot.State)
 			s.notifier.React(published.Snapshot.State)
-			s.collection.later()
+			s.collection.request()
 			if visible(published) {
-				s.publication.later()
+				s.publication.request()
 			}
 		},
 		OnFailure:  s.folding.note,

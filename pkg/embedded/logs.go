@@ -49,8 +49,8 @@ func (f flushed) Write(p []byte) (int, error) {
 // ErrNotExecuting reports that the owner of a folder does not execute an attempt.
 var ErrNotExecuting = errors.New("the owner of the folder does not execute the attempt")
 
-// FollowLog copies the log of an attempt to the writer out, from the beginning of the log until the execution ends. It
-// returns [ErrNotExecuting] if the owner does not execute the attempt.
+// FollowLog copies the log of an attempt to the writer "out", from the beginning of the log until the execution ends.
+// It returns [ErrNotExecuting] if the owner does not execute the attempt.
 func (o Owner) FollowLog(ctx context.Context, attemptID string, out io.Writer) (err error) {
 	client := o.Client()
 	defer client.CloseIdleConnections()

@@ -40,7 +40,7 @@ func (s *Stack) publishAll(ctx context.Context) error {
 	if s.opts.Publish == nil {
 		return nil
 	}
-	s.publication.later()
+	s.publication.request()
 	for {
 		select {
 		case <-ctx.Done():
@@ -52,7 +52,7 @@ func (s *Stack) publishAll(ctx context.Context) error {
 		if s.publish(ctx) {
 			wait = max(publishEvery, publishShare*s.opts.Clock.Now().Sub(began))
 		} else {
-			s.publication.later()
+			s.publication.request()
 		}
 		if s.opts.Clock.Sleep(ctx, wait) != nil {
 			return nil //nolint:nilerr // the stack is closing

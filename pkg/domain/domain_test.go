@@ -16,16 +16,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// still is a clock that does not move.
-type still struct{ clock.System }
+// fixedClock is a clock that does not move.
+type fixedClock struct{ clock.System }
 
-func (still) Now() time.Time { return foldtest.Epoch }
+func (fixedClock) Now() time.Time { return foldtest.Epoch }
 
 func open(store *memblob.Store) *domain.Handle {
-	return domain.Open(domain.Handle{Domain: foldtest.Domain, Store: store, Clock: still{}})
+	return domain.Open(domain.Handle{Domain: foldtest.Domain, Store: store, Clock: fixedClock{}})
 }
 
-func newStore() *memblob.Store { return memblob.New(memblob.Options{Now: still{}.Now}) }
+func newStore() *memblob.Store { return memblob.New(memblob.Options{Now: fixedClock{}.Now}) }
 
 func TestNewDomainHasNoState(t *testing.T) {
 	_, err := open(newStore()).Load(t.Context())

@@ -274,15 +274,15 @@ func (s *schedule) choose() *pool {
 		if len(p.queue) == 0 || p.limit > 0 && p.running >= p.limit {
 			continue
 		}
-		if best == nil || before(s.tasks, p.queue[0], best.queue[0]) {
+		if best == nil || startsBefore(s.tasks, p.queue[0], best.queue[0]) {
 			best = p
 		}
 	}
 	return best
 }
 
-// before reports whether task i starts before task j if both are ready.
-func before(tasks []Task, i, j int) bool {
+// startsBefore reports whether task i starts before task j if both are ready.
+func startsBefore(tasks []Task, i, j int) bool {
 	return cmp.Or(cmp.Compare(tasks[j].Priority, tasks[i].Priority), cmp.Compare(i, j)) < 0
 }
 
@@ -294,7 +294,7 @@ func (p *pool) pop() int {
 // The methods of [heap.Interface] order the ready tasks of a pool.
 
 func (p *pool) Len() int           { return len(p.queue) }
-func (p *pool) Less(i, j int) bool { return before(p.tasks, p.queue[i], p.queue[j]) }
+func (p *pool) Less(i, j int) bool { return startsBefore(p.tasks, p.queue[i], p.queue[j]) }
 func (p *pool) Swap(i, j int)      { p.queue[i], p.queue[j] = p.queue[j], p.queue[i] }
 
 // Push adds a task.

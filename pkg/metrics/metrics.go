@@ -50,7 +50,7 @@ type Label struct {
 // Other replaces a measured value that is not in the label's set.
 const Other = "other"
 
-// Bound returns value, or Other if value is not in the label's set.
+// Bound returns the given value, or Other if the value is not in the label's set.
 func (l Label) Bound(value string) string {
 	if slices.Contains(l.Values, value) {
 		return value

@@ -38,12 +38,12 @@ var (
 	noon = event.At(time.Date(2026, 11, 22, 12, 0, 30, 0, time.UTC))
 )
 
-// at is a clock that never advances.
-type at event.Time
+// fixedClock is a clock that never advances.
+type fixedClock event.Time
 
-func (c at) Now() time.Time { return event.Time(c).Time() }
+func (c fixedClock) Now() time.Time { return event.Time(c).Time() }
 
-func (at) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+func (fixedClock) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
 // call is a call that the sweeper has made.
 type call struct {
@@ -101,7 +101,7 @@ func (w *fixture) left() []wakeup.Wakeup {
 
 func (w *fixture) sweeper() *sweeper.Sweeper {
 	return sweeper.New(sweeper.Config{
-		Store: w.store, Clock: at(noon),
+		Store: w.store, Clock: fixedClock(noon),
 		Domains: func(context.Context) ([]ids.Domain, error) { return w.domains, w.listing },
 		Compact: func(ctx context.Context, d ids.Domain, r compactor.Request) (compactor.Result, error) {
 			if !r.Barrier || !r.Sweep {
@@ -250,7 +250,7 @@ func TestSweepReportsMissedAndReorders(t *testing.T) {
 		first := slices.Collect(maps.Keys(w.calls))
 		require.Len(t, first, 16)
 
-		s.Clock = at(noon.Add(time.Minute))
+		s.Clock = fixedClock(noon.Add(time.Minute))
 		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err = s.Sweep(ctx, true)
@@ -273,7 +273,7 @@ func TestFullSweepReachesDomainsThatAreNotDue(t *testing.T) {
 		began := clock.System{}.Now()
 		for n := 0; len(w.calls[one]) == 0; n++ {
 			require.Less(t, n, 5, "each full sweep misses it with a chance of one in eight")
-			s.Clock = at(noon.Add(time.Duration(n) * time.Minute))
+			s.Clock = fixedClock(noon.Add(time.Duration(n) * time.Minute))
 			_, err := s.Sweep(t.Context(), true)
 			require.ErrorContains(t, err, "were not swept")
 		}

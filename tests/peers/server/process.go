@@ -44,7 +44,8 @@ type process struct {
 	err   error // set when the process has ended
 }
 
-// run starts a program with a log file in dir. It runs as the given user, or as the current user if none is given.
+// run starts a program, and writes a log file to the folder "dir". The program runs as the given user, or as the
+// current user if none is given.
 func run(dir string, as *syscall.Credential, program string, args ...string) (*process, error) {
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {

@@ -32,8 +32,8 @@ type Part struct {
 	PSS       int64 `json:"pss_bytes"`
 }
 
-// Below returns the resource use of all descendants of a process, without the process itself. proc is the file system
-// at /proc.
+// Below returns the resource use of all descendants of a process, without the process itself. The parameter "proc" is
+// the file system at /proc.
 func Below(proc fs.FS, pid int) (Usage, error) {
 	u := Usage{Programs: map[string]Part{}}
 	all, err := processes(proc)

@@ -59,7 +59,7 @@ func Workloads() []string { return []string{"W1", "W2", "W3", Idle} }
 const atOnce = 200
 
 // Named returns the workload with a name, in the shape that internal/bench/workloads.go defines. The idle workload has
-// idleRuns runs.
+// the given number of runs.
 func Named(workload string, idleRuns int) (Job, error) {
 	job := Job{Workload: workload, Runs: 1}
 	switch workload {

@@ -40,7 +40,7 @@ type process struct {
 	end    context.CancelFunc
 }
 
-// wrap returns a store that counts the operations on inner.
+// wrap returns a store that counts the operations on the given store.
 func (p *process) wrap(inner blob.Store) blob.Store {
 	p.meter = cloudblob.New(inner, cloudblob.Config{})
 	return p.meter

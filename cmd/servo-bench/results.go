@@ -12,7 +12,8 @@ import (
 // column is a column of the table of results.
 type column = render.Column[bench.Result]
 
-// write writes the results in a format. A table omits columns without values, and fits into width characters.
+// write writes the results in a format. A table omits columns without values, and fits into a terminal of the given
+// width.
 func write(w io.Writer, format render.Format, width int, results []bench.Result) error {
 	if format == render.JSON || format == render.YAML {
 		return render.Document(w, format, results)
@@ -87,7 +88,7 @@ func columns() []column {
 	}
 }
 
-// figure returns a column of numbers. Tables show three significant digits. The function get returns false if the
+// figure returns a column of numbers. Tables show three significant digits. The function "get" returns false if the
 // result has no value.
 func figure(name string, get func(bench.Result) (float64, bool)) column {
 	return column{

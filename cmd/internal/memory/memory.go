@@ -31,8 +31,8 @@ func Limit() {
 	}
 }
 
-// container returns the container's memory limit in bytes, from the files below root, or 0
-// without a limit.
+// container returns the container's memory limit in bytes, from the files below the folder "root". It returns 0 if
+// there is no limit.
 func container(root string) int64 {
 	for _, name := range limits {
 		data, err := os.ReadFile(root + name)

@@ -126,8 +126,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// deliver repeats a call until it gets a final response or the deadline has passed. After the deadline, it returns the
-// last status (0: none) and the last error.
+// deliver repeats a call until it gets a final response, or until the next try would be after the deadline. Without a
+// final response, it returns the last status (0: none) and the last error.
 func (c *callbacks) deliver(ctx context.Context, deadline event.Time, verb string, body, answer any) (int, error) {
 	for wait := firstBackoff; ; wait = min(2*wait, maxBackoff) {
 		status, err := c.post(ctx, verb, body, answer)

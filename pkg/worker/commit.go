@@ -20,8 +20,8 @@ import (
 const (
 	parallelWrites = 8
 	uploadTries    = 4
-	// commitTries is how often the worker tries to learn the outcome of a commit. All tries together take about two
-	// minutes.
+	// commitTries is how often the worker tries to learn the outcome of a commit. The waits between the tries add up to 81
+	// seconds.
 	commitTries = 10
 )
 

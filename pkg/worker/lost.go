@@ -27,8 +27,8 @@ const (
 )
 
 const (
-	// executingWidth is the length of a line of the file, which is the id of an attempt or blank. A line never crosses a
-	// page of memory, so that a process that is killed writes either the whole line or nothing.
+	// executingWidth is the length of a line of the file. A line contains the id of an attempt, or is blank. A line never
+	// crosses a page of memory, so that a process that is killed writes either the whole line or nothing.
 	executingWidth = 64
 	// lostKept is how long an attempt stays marked as lost. The mark is needed only until a worker has reported the
 	// loss, because the attempt is not redelivered after the report.
@@ -140,7 +140,7 @@ func forgetLost(parent string, now time.Time) error {
 // errLost is the error of an attempt whose worker has died.
 var errLost = errors.New("the process that executed the attempt has died: it was killed, crashed or ran out of memory")
 
-// survive returns an error if the worker that executed the attempt has died. Otherwise, it records that this worker
+// survive returns an error if a worker has died while it executed the attempt. Otherwise, it records that this worker
 // executes the attempt, until the function end is called.
 func (a *attempt) survive(ctx context.Context) (end func(), err error) {
 	if a.w.scratch.lost(a.env.AttemptID) {

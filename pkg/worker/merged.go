@@ -190,8 +190,9 @@ func (m *mergedReader) findKeyed() error {
 	return nil
 }
 
-// fetch copies or links a merged file into the attempt's folder, and verifies its size and checksum. In a local store
-// it links the file, so that the query can read the file even if the collector deletes it in the meantime.
+// fetch stores a merged file in the attempt's folder, and verifies its size and checksum. From a local store, it links
+// the file, so that the query can read the file even if the collector deletes it in the meantime. From other stores, it
+// downloads the file.
 func (m *mergedReader) fetch(ctx context.Context, prefix, id string, f *merged.File, used int64) (string, error) {
 	folder, err := m.a.folder("merged")
 	if err != nil {

@@ -164,7 +164,7 @@ func (s *scratch) execution(name string) (string, error) {
 	return dir, nil
 }
 
-// lost reports whether the worker that executed an attempt has died.
+// lost reports whether a worker has died while it executed an attempt.
 func (s *scratch) lost(attemptID string) bool {
 	_, err := os.Lstat(filepath.Join(filepath.Dir(s.dir), lostDir, attemptID))
 	return err == nil

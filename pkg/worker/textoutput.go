@@ -23,9 +23,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
-// The text files of a command are converted to one Parquet file before its checks run. The worker reads the text
-// files twice. First it finds the columns and their types, then it fills a table of texts. DuckDB casts the columns
-// of this table to their types. The types depend on all rows, so that no late row is lost or changed.
+// The text files of a command are converted to one Parquet file before the checks run. The worker reads the text files
+// twice. First it finds the columns and their types, then it fills a table of texts. DuckDB casts the columns of this
+// table to their types. The types depend on all rows, so that no late row is lost or changed.
 
 // textTable is the table of texts. Its name cannot be the name of an asset.
 const textTable = "text_rows"

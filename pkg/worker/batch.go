@@ -281,7 +281,7 @@ func hasDimensions(t *work, columns []resultColumn, dimensions []string) error {
 			return permanent(CodeInvalidOutput, "the result has no column %s: an asset with `batch` must return the dimensions of its partitions, so that "+
 				"each row belongs to one of them", dimension)
 		case columns[i].kind != kind:
-			return permanent(CodeInvalidOutput, "column %s has type %s, but the partitions have type %s: cast it", dimension, columns[i].kind, kind)
+			return permanent(CodeInvalidOutput, "column %s has type %s, but the partitions have type %s: cast the column", dimension, columns[i].kind, kind)
 		}
 	}
 	return nil

@@ -144,7 +144,7 @@ func (r *checkRun) run(ctx context.Context, checks []*quality.Check) ([]event.Ch
 		}
 		for i := range r.made {
 			if strings.HasPrefix(r.made[i].name, samplesFolder+"/") {
-				return nil, permanent(CodeInvalidOutput, "the output has a file %.200q, but the folder %s is reserved for samples of checks: rename it",
+				return nil, permanent(CodeInvalidOutput, "the output has a file %.200q, but the folder %s is reserved for samples of checks: rename the file",
 					r.made[i].name, samplesFolder)
 			}
 		}

@@ -111,7 +111,7 @@ func ExtensionPath(dir, extension, version, platform string) string {
 // extensionFile returns the file of an extension, or an error if there is none.
 func extensionFile(e *plan.External, root, version, platform string) (string, error) {
 	if fileNames[e.Extension] == "" {
-		return "", permanent(CodePlanUnreadable, "the plan uses the extension %q, which this worker does not know: upgrade it", e.Extension)
+		return "", permanent(CodePlanUnreadable, "the plan uses the extension %q, which this worker does not know: upgrade the worker", e.Extension)
 	}
 	dir := e.Directory
 	if !filepath.IsAbs(dir) {

@@ -244,7 +244,7 @@ func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []in
 	}
 	for _, folder := range folders {
 		if strings.ContainsAny(folder, "*?[") {
-			return permanent(CodeInvalidInput, "folder %s has one of * ? [ in its name, which DuckDB treats as a pattern: rename it", folder)
+			return permanent(CodeInvalidInput, "folder %s has one of * ? [ in its name, which DuckDB treats as a pattern: rename the folder", folder)
 		}
 	}
 	for _, statement := range statements {

@@ -242,7 +242,8 @@ func (b *binder) bind(ctx context.Context, asset *plan.Asset) error {
 	return b.define(ctx, &schema{asset: asset}, columns)
 }
 
-// missing reports whether a query reads an asset whose columns are not known.
+// missing reports whether a query reads an asset whose columns are not known. If so, it adds the assets to
+// b.result.Skipped and b.result.Unknown.
 func (b *binder) missing(asset *plan.Asset, query *resolvedQuery) bool {
 	missing := false
 	for _, dep := range asset.Deps {

@@ -71,7 +71,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	mutated map[string]time.Time // times of the last mutations of recently mutated names
-	oldest  []string             // the keys of the map mutated, oldest mutation first
+	oldest  []string             // the names in mutated, in the order of their last mutations
 }
 
 var _ blob.Store = (*Store)(nil)

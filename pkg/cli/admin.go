@@ -218,7 +218,7 @@ func (a *app) sweepCommand() *cobra.Command {
 					return err
 				}
 				if s.stack == nil {
-					a.note("the ledger is folded; %s sweeps the queue every minute", s.who())
+					a.note("the ledger is folded; %s sweeps the queue every minute", s.executor())
 				}
 				a.note("revision %d: %s in progress", snap.Revision, plural(snap.State.LiveRuns(), "run"))
 				return nil

@@ -330,7 +330,7 @@ func (a *app) waitBackfillCommand() *cobra.Command {
 func (a *app) followBackfill(ctx context.Context, s *session, id string, f *backfillFlags) error {
 	switch {
 	case s.stack == nil:
-		a.note("%s executes the backfill; wait for it with `servo backfill wait`", s.who())
+		a.note("%s executes the backfill; wait for it with `servo backfill wait`", s.executor())
 		return nil
 	case f.detach:
 		a.note("no process executes the backfill: start `servo dev`, or `servo backfill wait`")

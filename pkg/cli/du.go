@@ -111,11 +111,11 @@ func (u *usage) walk(ctx context.Context, dir string) error {
 			err = ctx.Err()
 		}
 		if err != nil || !d.Type().IsRegular() {
-			return gone(err)
+			return ignoreMissing(err)
 		}
 		info, err := d.Info()
 		if err != nil {
-			return gone(err)
+			return ignoreMissing(err)
 		}
 		relative, err := filepath.Rel(dir, name)
 		u.add(filepath.ToSlash(relative), info.Size())
@@ -123,8 +123,8 @@ func (u *usage) walk(ctx context.Context, dir string) error {
 	})
 }
 
-// gone returns nil for the error of a file that was deleted while the folder was read.
-func gone(err error) error {
+// ignoreMissing returns nil for the error of a file that was deleted while the folder was read.
+func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -59,7 +59,7 @@ func (r *runner) followToEnd(ctx context.Context) error {
 	defer restore()
 	defer r.cancelling.Wait()
 	for {
-		err := r.once(ctx)
+		err := r.runSession(ctx)
 		if !errors.Is(err, errOwnerGone) || ctx.Err() != nil {
 			return r.leaving(ctx, err)
 		}
@@ -67,14 +67,14 @@ func (r *runner) followToEnd(ctx context.Context) error {
 	}
 }
 
-// once executes one session of followToEnd.
-func (r *runner) once(ctx context.Context) error {
+// runSession executes one session of followToEnd.
+func (r *runner) runSession(ctx context.Context) error {
 	s, err := r.a.open(ctx, r.options)
 	if err != nil {
 		return err
 	}
 	r.setSession(s)
-	err = r.a.guard(ctx, s, r.through)
+	err = r.a.guard(ctx, s, r.startAndFollow)
 	r.setSession(nil)
 	if err != nil && s.stack == nil && r.a.ownerLost(ctx, s, err) {
 		err = &lostError{err} // the cause of err is that the owner has ended
@@ -86,9 +86,9 @@ func (r *runner) once(ctx context.Context) error {
 	return err
 }
 
-// through starts a run and follows it to its end. If the command resumes runs, it follows each unfinished run in
+// startAndFollow starts a run and follows it to its end. If the command resumes runs, it follows each unfinished run in
 // turn. If this process executes the runs, it then waits for runs of other commands.
-func (r *runner) through(ctx context.Context, s *session) error {
+func (r *runner) startAndFollow(ctx context.Context, s *session) error {
 	for {
 		err := r.begin(ctx, s)
 		if r.resumed && errors.Is(err, errNothingLeft) {

@@ -92,7 +92,7 @@ func (a *app) statementsOnStdin() (string, error) {
 		return "", nil
 	}
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "", nil //nolint:nilerr // reading the input returns the error
+		return "", nil //nolint:nilerr // the next read of the input returns the error
 	}
 	data, err := io.ReadAll(io.LimitReader(file, query.MaxSQLBytes+1))
 	if err != nil {

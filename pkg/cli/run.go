@@ -266,7 +266,7 @@ func (a *app) announce(s *state.State, r *runner) {
 		a.note("this run repeats tasks of run %s with the code of that run; for the current code, use `servo run ASSET`", run.ParentRunID)
 	}
 	if r.session.stack == nil {
-		a.note("handed to %s", r.session.who())
+		a.note("handed to %s", r.session.executor())
 		return
 	}
 	for _, run := range live(s) {
@@ -311,7 +311,7 @@ func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 		if err != nil {
 			return err
 		}
-		a.note("run %s: %s, handed to %s", a.style.bold(handle.RunID), plural(handle.Tasks, "task"), s.who())
+		a.note("run %s: %s, handed to %s", a.style.bold(handle.RunID), plural(handle.Tasks, "task"), s.executor())
 		a.warnings(append(handle.Warnings, handle.Incomplete...)) // this command prints no report of the run
 		return list(a, []column[engine.RunHandle]{
 			{Name: "run_id", Value: func(t engine.RunHandle) any { return t.RunID }},

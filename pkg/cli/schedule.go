@@ -142,8 +142,8 @@ type ticksDocument struct {
 	Untaken []calendar.Reason `json:"untaken,omitempty"`
 }
 
-// after returns the time after which ticks are printed: one second before --from, or now.
-func (f *nextFlags) after(s *calendar.Schedule, now time.Time) (time.Time, error) {
+// startAfter returns the time after which ticks are printed: one second before --from, or now.
+func (f *nextFlags) startAfter(s *calendar.Schedule, now time.Time) (time.Time, error) {
 	if f.from == "" {
 		return now, nil
 	}
@@ -161,7 +161,7 @@ func (a *app) showTicks(s *calendar.Schedule, id string, f *nextFlags) error {
 	if f.n < 1 || f.n > maxTicks {
 		return usagef("-n %d: write a number from 1 to %d", f.n, maxTicks)
 	}
-	after, err := f.after(s, a.Clock.Now())
+	after, err := f.startAfter(s, a.Clock.Now())
 	if err != nil {
 		return err
 	}

@@ -102,8 +102,8 @@ func (s *session) gone(ctx context.Context) bool {
 	return s.stack == nil && !s.cloud && look(ctx, s.dir, s.owner) == ended
 }
 
-// who describes the process or services that execute requests, if this process does not.
-func (s *session) who() string {
+// executor describes the process or services that execute requests, if this process does not.
+func (s *session) executor() string {
 	if s.cloud {
 		return "the services of " + s.dir
 	}

@@ -108,7 +108,7 @@ func TestStatementsOfAFileAreKnownInAdvance(t *testing.T) {
 	for text, want := range map[string]string{
 		"FROM a.b;\nFROM c.d;\n":                 "FROM a.b;\nFROM c.d;\n",
 		"":                                       "",
-		strings.Repeat("FROM a.b;\n", 1_000_000): "", // too long for one text
+		strings.Repeat("FROM a.b;\n", 1_000_000): "", // larger than the limit of the function
 	} {
 		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 		file, err := os.Open(name)

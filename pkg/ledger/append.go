@@ -63,8 +63,8 @@ type Appender struct {
 	queue     []*waiter     // not in a batch yet, in order of arrival
 	current   *batch        // being written, or left for the next leader to write
 	hasLeader bool          // a caller is writing batches
-	waiting   int           // bytes in queue and current
-	room      chan struct{} // closed and replaced when waiting decreases
+	waiting   int           // bytes of the groups in queue and in current
+	room      chan struct{} // closed and replaced when the number waiting decreases
 
 	buffered      *waiter       // facts of AppendBuffered, merged into one waiter without a caller
 	bufferedFacts chan struct{} // holds a token if facts were buffered since Run last checked

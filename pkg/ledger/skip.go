@@ -47,7 +47,7 @@ func ReadSkip(ctx context.Context, store blob.Store, d ids.Domain, entry string)
 	key := SkipKey(d, entry)
 	data, _, err := blob.Get(ctx, store, key, maxSkip)
 	if errors.Is(err, blob.ErrNotFound) {
-		return nil, nil //nolint:nilnil // no decision is not an error
+		return nil, nil //nolint:nilnil // usually, an entry has no decision
 	}
 	s := &Skip{}
 	if err == nil {

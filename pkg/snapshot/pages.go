@@ -336,7 +336,7 @@ func (s *Snapshot) Version(ctx context.Context, asset, partition string) (*state
 	if s.marked(asset) {
 		return s.Partition(ctx, asset, partition)
 	}
-	return s.partition(ctx, asset, partition, s.History.within(s.History.versions))
+	return s.partition(ctx, asset, partition, s.History.rowReaderOf(s.History.versions))
 }
 
 func (s *Snapshot) partition(ctx context.Context, asset, partition string, read rowReader) (*state.Partition, error) {
@@ -383,9 +383,9 @@ func (s *Snapshot) newest(ctx context.Context, asset, partition string, read row
 // key.
 type rowReader func(context.Context, manifest.File, manifest.Cell) (*state.Partition, error)
 
-// within returns a function that returns single rows. For each row, the function reads the whole extent of the row.
-// This is fast if the caller reads adjacent rows, because extents are cached.
-func (h History) within(read pageReader) rowReader {
+// rowReaderOf returns a function that returns single rows. For each row, the function reads the whole extent of the
+// row. This is fast if the caller reads adjacent rows, because extents are cached.
+func (h History) rowReaderOf(read pageReader) rowReader {
 	return func(ctx context.Context, f manifest.File, key manifest.Cell) (*state.Partition, error) {
 		extents, err := h.divide(ctx, f, key, key.Asset)
 		if err != nil {
@@ -419,7 +419,7 @@ func rowOf(page []*state.Partition, key manifest.Cell) *state.Partition {
 // row.
 func (h History) row(ctx context.Context, f manifest.File, key manifest.Cell) (*state.Partition, error) {
 	if !h.divided() {
-		return h.within(h.page)(ctx, f, key)
+		return h.rowReaderOf(h.page)(ctx, f, key)
 	}
 	name := f.Key + " " + key.Asset + " " + key.Partition
 	if row, has := h.codec.cells.get(name); has {

@@ -128,7 +128,7 @@ const (
 	TickBuffered  TickOutcome = "BUFFERED"        // waits for the end of another run
 	TickRequested TickOutcome = "REQUESTED"       // the run of the tick is being planned
 	TickStarted   TickOutcome = "STARTED"         // has a run
-	TickNothing   TickOutcome = "NOTHING_TO_DO"   // no partition needed to run
+	TickNothing   TickOutcome = "NOTHING_TO_DO"   // no partition had to be materialized
 	TickSkipped   TickOutcome = "SKIPPED_OVERLAP" // another run was live
 	TickDropped   TickOutcome = "DROPPED"         // too many ticks wait
 	TickReplaced  TickOutcome = "REPLACED"        // a later tick replaced it

@@ -29,7 +29,7 @@ type judged struct {
 	earlier results
 
 	mu sync.Mutex // guards the fields below; not held during a computation
-	// now holds the results for this revision.
+	// now holds the results for the current moment.
 	now results
 	// failures are the failed partitions by asset; nil: not computed yet.
 	failures map[string][]engine.Failure
@@ -84,7 +84,7 @@ func newJudged() *judged {
 	return &judged{now: results{assets: map[ids.AssetKey]assetResult{}, summaries: map[string]summaryResult{}}}
 }
 
-// results returns the newest result for each asset and each summary. It may be of an earlier revision.
+// results returns the newest result for each asset and each summary. A result may be of an earlier revision.
 func (j *judged) results() results {
 	j.mu.Lock()
 	defer j.mu.Unlock()

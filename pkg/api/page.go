@@ -271,7 +271,7 @@ func (p *pages) read(token string) (c cursor, err error) {
 		return c, invalid("page_token", "is not a page token: pass next_page_token of the previous page")
 	}
 	if !hmac.Equal(raw[:macBytes], p.mac(raw[macBytes:])) {
-		return c, expired("a process with another key has created it")
+		return c, expired("a process with another key created the token")
 	}
 	return c, nil
 }

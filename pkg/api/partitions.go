@@ -207,7 +207,7 @@ func dimensionOf(asset *plan.Asset, name string) (int, error) {
 	if name != "" {
 		return 0, invalid("dimension", "is unknown: %q; asset %s has %s", name, asset.Key, strings.Join(names, ", "))
 	}
-	return 0, nil // by default, the first dimension
+	return 0, nil // without a time dimension, the first dimension is the default
 }
 
 func count(b *servov1.PartitionSummary_Bucket, status staleness.Status) {

@@ -70,8 +70,8 @@ func resume(request proto.Message, id string) error {
 	return nil
 }
 
-// eventOf returns the name and the id of the event of a message. A message without a name only says that
-// the connection is alive.
+// eventOf returns the name and the id of the event of a message. If the name is empty, the message only says that the
+// connection is alive.
 func eventOf(m proto.Message) (name, id string) {
 	switch m := m.(type) {
 	case *servov1.WatchResponse:
@@ -145,7 +145,7 @@ func (e *eventWriter) message(flags byte, raw []byte) error {
 		if end.Error != nil {
 			return e.problem(end.Error.problem(http.StatusOK))
 		}
-		e.begin() // the stream has no messages
+		e.begin() // for a stream without messages
 		return e.flush.Flush()
 	}
 	m := e.route.output.New().Interface()

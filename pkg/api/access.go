@@ -16,7 +16,7 @@ func (s *server) WhoAmI(ctx context.Context, _ *servov1.WhoAmIRequest) (*servov1
 	if s.ReadOnly {
 		me.Mode = "read_only"
 	}
-	if p, err := s.Project(); err == nil { // without a valid project, the answer has no project name
+	if p, err := s.Project(); err == nil { // without a valid project, the response has no project name
 		me.Project = p.Name
 	}
 	return me, nil

@@ -74,7 +74,7 @@ type Config struct {
 const (
 	// maxBody is the largest accepted request, in bytes.
 	maxBody = 4 << 20
-	// Answers of at least compressFrom bytes are compressed if the caller accepts compressed answers.
+	// Responses of at least compressFrom bytes are compressed if the caller accepts compressed responses.
 	compressFrom = 4 << 10
 )
 

@@ -67,7 +67,7 @@ func (j *judge) fill(into *servov1.Asset, asset *plan.Asset) {
 	into.StatusProblem = err.Error()
 }
 
-// maxFailures is the greatest number of failed partitions that an answer lists for an asset.
+// maxFailures is the greatest number of failed partitions that a response lists for an asset.
 const maxFailures = 100
 
 // fillDetail sets the fields that only GetAsset returns. The columns are those of the given output.

@@ -18,7 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/servov1"
 )
 
-// got is the answer to a GET.
+// got is the response to a GET.
 type got struct {
 	status int
 	header http.Header

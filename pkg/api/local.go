@@ -133,7 +133,7 @@ func keepFailure(ctx context.Context, err error) {
 	}
 }
 
-// answer is the answer of a handler.
+// answer is the response of a handler.
 type answer struct {
 	status int
 	header http.Header

@@ -53,7 +53,7 @@ type queryRequest struct {
 	SQL string `json:"sql"`
 	// AsOf is a revision or a time. "": the newest revision.
 	AsOf string `json:"as_of"`
-	// RowLimit is the maximum number of rows in the answer. 0: 1,000 rows as JSON, and all rows in other formats.
+	// RowLimit is the maximum number of rows in the response. 0: 1,000 rows as JSON, and all rows in other formats.
 	RowLimit int `json:"row_limit"`
 }
 
@@ -119,7 +119,7 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 		return refuse(notBuilt, "this server does not answer queries: use `servo query`")
 	}
 	start := h.Engine.Now()
-	// A client that does not read its answer must not keep other queries from running.
+	// A client that does not read its response must not keep other queries from running.
 	connection := http.NewResponseController(w)
 	if err := connection.SetWriteDeadline(start.Add(maxQueryTime + time.Second)); err == nil {
 		defer func() { _ = connection.SetWriteDeadline(time.Time{}) }() // later requests on this connection have no deadline
@@ -143,11 +143,11 @@ func (h *queries) answer(w http.ResponseWriter, r *http.Request) (err error) {
 		free = h.leave(session, rows, free)
 		return withKind(invalidRequest, fmt.Errorf("query: %w", context.Cause(ctx)))
 	}
-	defer func() { _ = session.Close() }() // the answer is complete, so an error does not matter
+	defer func() { _ = session.Close() }() // the response is complete, so an error does not matter
 	if err != nil {
 		return withKind(invalidRequest, err)
 	}
-	defer func() { _ = rows.Close() }() // the answer is complete, so an error does not matter
+	defer func() { _ = rows.Close() }() // the response is complete, so an error does not matter
 	rows.MaxRowBytes = maxQueryBytes
 	a := &queryAnswer{rows: rows, limit: body.RowLimit, revision: revision.Number, took: func() time.Duration { return h.Engine.Now().Sub(start) }}
 	w.Header().Set("Content-Type", format)

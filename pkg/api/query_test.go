@@ -23,7 +23,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query/arrowipc"
 )
 
-// asked is the answer to a query.
+// asked is the response to a query.
 type asked struct {
 	status int
 	kind   string
@@ -121,7 +121,7 @@ func TestQueryLimits(t *testing.T) {
 	require.Equal(t, 5001, strings.Count(got.body, "\n")) // CSV has no default limit
 }
 
-// DuckDB must neither compute nor keep in memory the rows that the answer leaves out.
+// DuckDB must neither compute nor keep in memory the rows that the response leaves out.
 func TestQueryComputesNoRowsBeyondLimit(t *testing.T) {
 	const sql = "SELECT CASE WHEN i < 5000000 THEN i ELSE error('more rows than necessary') END AS i FROM range(10000000) t(i)"
 	for _, accept := range []string{"", "text/csv"} {
@@ -132,7 +132,7 @@ func TestQueryComputesNoRowsBeyondLimit(t *testing.T) {
 	require.Contains(t, got.body, `"row_count":1000,"truncated":true`)
 }
 
-// This test fails if an answer that ends early looks complete.
+// This test fails if a response that ends early looks complete.
 func TestQueryErrorAfterRows(t *testing.T) {
 	const sql = `{"sql": "FROM range(1100000)", "row_limit": 0}`
 	for _, accept := range []string{"text/csv", "application/x-ndjson", "application/vnd.apache.arrow.stream"} {
@@ -314,7 +314,7 @@ func (s *stuckSession) Close() error {
 	return nil
 }
 
-// This test fails if a client that does not read its answer occupies a place forever.
+// This test fails if a client that does not read its response occupies a place forever.
 func TestQueryHasWriteDeadline(t *testing.T) {
 	mux := http.NewServeMux()
 	api.Register(mux, api.Config{Engine: clockOnly(), OpenQuery: openEmpty})

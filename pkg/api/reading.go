@@ -108,7 +108,7 @@ func notKept(asOf string, err error) error {
 	return err
 }
 
-// now returns the time for which an answer is computed: the current time or, with as_of, the time of the last event of
+// now returns the time for which a response is computed: the current time or, with as_of, the time of the last event of
 // the revision.
 func (s *server) now(ctx context.Context, snap *snapshot.Snapshot) time.Time {
 	if readingOf(ctx).asOf != "" {

@@ -20,7 +20,7 @@ type rules struct {
 	compiled sync.Map // the compiled patterns: string → *regexp.Regexp
 }
 
-// maxViolations limits how many violations an answer lists.
+// maxViolations limits how many violations a response lists.
 const maxViolations = 20
 
 // check returns a problem that lists what is wrong with a request, or nil.

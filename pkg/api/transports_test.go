@@ -164,7 +164,7 @@ func connectProblem(text []byte) []byte {
 	return out
 }
 
-// calls returns calls that have no side effects and always get the same answer.
+// calls returns calls that have no side effects and always get the same response.
 func calls() map[string]func(context.Context, clients) (proto.Message, error) {
 	type call = func(context.Context, clients) (proto.Message, error)
 	run := func(id string) call {
@@ -297,7 +297,8 @@ func calls() map[string]func(context.Context, clients) (proto.Message, error) {
 	}
 }
 
-// repeatedCalls returns commands with the header Idempotency-Key. Each of them has the same answer when it is repeated.
+// repeatedCalls returns commands with the header Idempotency-Key. Each of them has the same response when it is
+// repeated.
 func repeatedCalls(run string) map[string]func(context.Context, clients) (proto.Message, error) {
 	return map[string]func(context.Context, clients) (proto.Message, error){
 		"cancel a run": func(ctx context.Context, c clients) (proto.Message, error) {
@@ -346,7 +347,7 @@ func (f *fixture) protocols(t *testing.T) (reference clients, others map[string]
 	}
 }
 
-// requireAlike compares the answers of a call in two protocols.
+// requireAlike compares the responses of a call in two protocols.
 func requireAlike(t *testing.T, want proto.Message, wantErr error, got proto.Message, err error) {
 	t.Helper()
 	if wantErr == nil {
@@ -359,7 +360,7 @@ func requireAlike(t *testing.T, want proto.Message, wantErr error, got proto.Mes
 	require.NotEqual(t, connect.CodeInternal, connect.CodeOf(err), err)
 }
 
-// The same request has the same answer, or the same problem, in every protocol.
+// The same request has the same response, or the same problem, in every protocol.
 func TestProtocolsAnswerAlike(t *testing.T) {
 	f := serve(t, daily(asset("raw/days", "exit 0")), asset("report/bad", "echo ä broken; exit 3", "raw/days"))
 	f.run(t, "date=2025-01-01..2025-01-03")
@@ -387,7 +388,7 @@ func quarantined(key string) plan.Asset {
 	return a
 }
 
-// A command with a key takes effect once, and its repetition has the same answer in every protocol.
+// A command with a key takes effect once, and its repetition has the same response in every protocol.
 func TestProtocolsRepeatCommandsAlike(t *testing.T) {
 	f := serve(t, asset("raw/slow", "sleep 60"), quarantined("q/one"), quarantined("q/two"), quarantined("q/three"))
 	reference, others := f.protocols(t)

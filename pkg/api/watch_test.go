@@ -150,7 +150,7 @@ func TestWatchSendsWhatWasAskedFor(t *testing.T) {
 	require.NoError(t, stream.Err())
 }
 
-// If a problem occurs before the first event, the answer has the HTTP status of the problem.
+// If a problem occurs before the first event, the response has the HTTP status of the problem.
 func TestStreamProblemsHaveStatus(t *testing.T) {
 	f := serve(t, asset("raw/a", "echo out"))
 	client := f.owner.Client()

@@ -10,8 +10,8 @@ import (
 // this version in its header If-Match is executed only if the object still has the version.
 const EditTagHeader = "Servo-Edit-Tag"
 
-// etag returns the entity tag of an answer: the edit tag, if there is one, and a hash of the answer. The revision alone
-// does not identify an answer, because many answers also depend on the time and on the project.
+// etag returns the entity tag of a response: the edit tag, if there is one, and a hash of the response. The revision
+// alone does not identify a response, because many responses also depend on the time and on the project.
 func etag(editTag string, body []byte) string {
 	sum := sha256.Sum256(body)
 	hash := base64.RawURLEncoding.EncodeToString(sum[:12])

@@ -45,7 +45,7 @@ type callError struct {
 	} `json:"details"`
 }
 
-// problemOf returns the problem of a failed call, whose answer is an error in the form of Connect.
+// problemOf returns the problem of a failed call, whose response is an error in the form of Connect.
 func problemOf(status int, body []byte) *servov1.Problem {
 	var failed callError
 	if err := json.Unmarshal(body, &failed); err != nil || failed.Code == "" {

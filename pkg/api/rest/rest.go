@@ -127,7 +127,7 @@ func decodeBody(w http.ResponseWriter, r *http.Request, request proto.Message) *
 	return nil
 }
 
-// unary makes a call that has one answer.
+// unary makes a call that has one response.
 func (h *Handler) unary(w http.ResponseWriter, r *http.Request, route *Route, request proto.Message) {
 	raw, err := proto.Marshal(request)
 	if err != nil {
@@ -158,7 +158,7 @@ func (h *Handler) unary(w http.ResponseWriter, r *http.Request, route *Route, re
 	} else {
 		tag := etag(w.Header().Get(EditTagHeader), body)
 		w.Header().Set("ETag", tag)
-		// A browser may cache the answer, but must ask before each use whether it is still current.
+		// A browser may cache the response, but must ask before each use whether it is still current.
 		w.Header().Set("Cache-Control", "private, no-cache")
 		if matches(r.Header.Get("If-None-Match"), tag) {
 			w.Header().Del("Content-Type")
@@ -194,7 +194,7 @@ func copyHeader(w http.ResponseWriter, from http.Header) {
 	}
 }
 
-// recorder keeps an answer in memory.
+// recorder keeps a response in memory.
 type recorder struct {
 	header http.Header
 	status int

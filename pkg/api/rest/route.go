@@ -21,7 +21,7 @@ type Route struct {
 	Method string // GET or POST
 	Path   string // "/v1/runs/{run_id}:cancel"
 	Body   bool   // the request is in the body
-	Stream bool   // the answer is a stream of messages
+	Stream bool   // the response is a stream of messages
 	Status int    // of a successful response
 	// Procedure is the path of the call in Connect: "/servo.v1.ExecutionService/CancelRun".
 	Procedure string

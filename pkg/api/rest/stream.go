@@ -29,7 +29,7 @@ func envelope(raw []byte) []byte {
 	return append(prefixed, raw...)
 }
 
-// stream makes a call whose answer is a stream, and answers with server-sent events.
+// stream makes a call whose response is a stream, and answers with server-sent events.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, route *Route, request proto.Message) {
 	if err := resume(request, r.Header.Get("Last-Event-ID")); err != nil {
 		WriteProblem(w, violation(err))
@@ -89,16 +89,16 @@ func eventOf(m proto.Message) (name, id string) {
 	return "message", ""
 }
 
-// eventWriter receives the answer of a call. It writes each message as an event as soon as the message is complete.
+// eventWriter receives the response of a call. It writes each message as an event as soon as the message is complete.
 type eventWriter struct {
 	out    http.ResponseWriter
 	flush  *http.ResponseController
 	route  *Route
-	header http.Header // header of the call's answer
+	header http.Header // header of the call's response
 	status int
 	buffer bytes.Buffer
 	begun  bool  // an event was written
-	ended  bool  // the answer is complete
+	ended  bool  // the response is complete
 	failed error // the error of a write to the client
 }
 
@@ -163,7 +163,7 @@ func (e *eventWriter) message(flags byte, raw []byte) error {
 	return e.write(fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, name, data))
 }
 
-// begin writes the header of the answer, once.
+// begin writes the header of the response, once.
 func (e *eventWriter) begin() {
 	if e.begun {
 		return
@@ -193,7 +193,7 @@ func (e *eventWriter) problem(p *servov1.Problem) error {
 	return nil
 }
 
-// finish completes the response if the call has ended without a complete answer.
+// finish completes the response to the client if the response of the call is incomplete.
 func (e *eventWriter) finish() {
 	switch {
 	case e.ended || e.failed != nil:

@@ -209,7 +209,7 @@ func (h *deferred) lateTriggers(now event.Time) []fold.Group {
 		if len(waiting) > 0 && now.Sub(waiting[0].Events[0].Time) < maxDeferred {
 			break
 		}
-		groups = append(groups, h.release(h.order[0])...)
+		groups = append(groups, h.takeTriggers(h.order[0])...)
 		h.order = h.order[1:]
 	}
 	return groups
@@ -289,9 +289,9 @@ func (h *deferred) decides(run string, p event.Payload) bool {
 	return len(waiting) == 0 || !requested(waiting[0])
 }
 
-// executed returns the same groups as release, but those with the executed plan come first.
+// executed calls takeTriggers, and returns the groups with the executed plan first.
 func (h *deferred) executed(run string) []fold.Group {
-	groups, plan := h.release(run), h.plans[run]
+	groups, plan := h.takeTriggers(run), h.plans[run]
 	slices.SortStableFunc(groups, func(a, b fold.Group) int {
 		return cmp.Compare(btoi(planIn(a) != plan), btoi(planIn(b) != plan))
 	})
@@ -323,9 +323,9 @@ func planIn(g fold.Group) string {
 	return ""
 }
 
-// release removes and returns the waiting triggers of a run, followed by the triggers of the other runs with the same
-// run key.
-func (h *deferred) release(run string) []fold.Group {
+// takeTriggers removes and returns the waiting triggers of a run, followed by the triggers of the other runs with the
+// same run key.
+func (h *deferred) takeTriggers(run string) []fold.Group {
 	groups := h.groups[run]
 	delete(h.groups, run)
 	if len(groups) == 0 {
@@ -361,7 +361,7 @@ func (h *deferred) rest() []fold.Group {
 	groups = append(groups, h.commands...)
 	h.commands = nil
 	for _, run := range h.order {
-		groups = append(groups, h.release(run)...)
+		groups = append(groups, h.takeTriggers(run)...)
 	}
 	for _, run := range h.cancelOrder {
 		if c := h.cancels[run]; c != nil {

@@ -134,13 +134,13 @@ func (d *deployments) settle(i int) []fold.Group {
 	if deploymentIn(won).Force { // a forced deployment came after every deployment that its writer saw
 		return append(older, won)
 	}
-	groups, lost := base(older, deploymentIn(won).Expects)
+	groups, lost := divideOlder(older, deploymentIn(won).Expects)
 	return append(append(groups, won), lost...)
 }
 
-// base divides older deployments for a newer one, which expects the release: the newer one is based on the deployments
-// in led, directly or through other deployments, and not on those in others.
-func base(older []fold.Group, release string) (led, others []fold.Group) {
+// divideOlder divides the older deployments for a newer deployment, which expects a release. The newer deployment is
+// based on the deployments in bases, directly or indirectly, and not on those in unrelated.
+func divideOlder(older []fold.Group, release string) (bases, unrelated []fold.Group) {
 	var fit []int
 	for i, g := range older {
 		if deploymentIn(g).Release == release {
@@ -150,24 +150,24 @@ func base(older []fold.Group, release string) (led, others []fold.Group) {
 	if len(fit) == 0 {
 		return nil, older
 	}
-	if len(fit) > 1 { // the fold accepts the deployments that expect the current release
+	if len(fit) > 1 { // fold them all: the fold accepts only those that expect the current release
 		for i, g := range older {
 			if slices.Contains(fit, i) {
-				led = append(led, g)
+				bases = append(bases, g)
 			} else {
-				others = append(others, g)
+				unrelated = append(unrelated, g)
 			}
 		}
-		return led, others
+		return bases, unrelated
 	}
 	last := older[fit[0]]
 	last.Proven = true
 	if deploymentIn(last).Force {
-		led = slices.Clone(older[:fit[0]])
+		bases = slices.Clone(older[:fit[0]])
 	} else {
-		led, others = base(older[:fit[0]], deploymentIn(last).Expects)
+		bases, unrelated = divideOlder(older[:fit[0]], deploymentIn(last).Expects)
 	}
-	return append(led, last), append(slices.Clone(others), older[fit[0]+1:]...)
+	return append(bases, last), append(slices.Clone(unrelated), older[fit[0]+1:]...)
 }
 
 // rest removes and returns all groups that still wait. No event proves which of these deployments were accepted.

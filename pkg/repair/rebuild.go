@@ -323,7 +323,7 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 	delta, err := b.delta(ctx, m.Revision)
 	if err == nil && delta.Rows > 0 {
 		m.L0, m.L0Count = []manifest.Delta{delta}, 1
-		m.BaseSnapshot.Revision-- // because the base lacks the rows of the delta
+		m.BaseSnapshot.Revision-- // the base lacks the rows of the delta, so it has an earlier revision
 	}
 	return err
 }

@@ -11,10 +11,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// versions is for a rebuild that folds groups in another order than the original fold. A plan recorded the sequence
-// number of the state that it observed. This number is useless here, because the original fold assigned other
-// numbers. versions translates the observed state into the sequence number of a version that this fold has created:
-// the observed state contained this version and every version with a lesser number.
+// versions is for a rebuild that folds groups in another order than the original fold. A version is a fact that changed
+// what plans read: a success of a task, a change of a key set, or marks. A plan recorded the sequence number of the
+// state on which it was made, the observed state. This number is useless here, because the original fold assigned other
+// numbers. versions translates the observed state into the sequence number of a version that this fold has created: the
+// observed state contained this version and every version with a lesser number.
 //
 // A plan describes which ledger entries were in the observed state. Marks, retries, and plans of older builds do not
 // describe these entries. For them, versions returns the greatest version that was created no later than the time of
@@ -23,8 +24,8 @@ type versions struct {
 	// byTime contains versions in ascending order of both their sequence numbers and their times. It omits a version if
 	// a greater version is as old or older.
 	byTime []version
-	// byEntry contains all versions in the order of folding. The field entry of an element is the greatest entry of this
-	// version and all versions before it.
+	// byEntry contains all versions in the order of folding. The field entry of an element is the greatest of the entries
+	// of this version and of all versions before it.
 	byEntry []madeIn
 	// entries are the folded entries, sorted by id.
 	entries []ulid.ULID

@@ -139,9 +139,8 @@ type Garbage struct {
 //   - Inputs of live runs stay. A run that is not folded yet reads no deleted version: it was planned from the settled
 //     revision or a later one (Rows.Settled), and a version is deleted only if the settled revision already shows a
 //     later version.
-//   - A materialization without rows stays unless its run is older than RunsFrom. In that case
-//     it is treated as the oldest version: the state may be incomplete, but a later version is
-//     known.
+//   - A materialization without rows stays, because the state may be incomplete. If its run is older than RunsFrom,
+//     however, it is treated as the oldest version: deleting it is safe, because a later version is known.
 func Decide(keep Keep, now event.Time, rows Rows, stored []Materialization) []Garbage {
 	versions := rows.versions()
 	var garbage []Garbage

@@ -218,8 +218,8 @@ func (p *pass) list(ctx context.Context, prefix, after string) (page []Object, l
 	return page, "", nil
 }
 
-// tooLarge reports a materialization with too many objects. It never ends the pass, because later passes would end at the
-// same place.
+// tooLarge reports a materialization with too many objects. It never ends the pass, because later passes would end at
+// the same place.
 func (p *pass) tooLarge(prefix string) {
 	if len(p.failures)+1 < maxFailures {
 		p.failures = append(p.failures, fmt.Errorf("%s has more than %d objects: they are kept", prefix, p.opts.version))

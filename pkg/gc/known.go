@@ -104,8 +104,8 @@ func prefixOf(d ids.Domain, asset, partition string) string {
 	return contract.AssetsPrefix(d) + asset + "/" + contract.PartitionSegment(partition) + "/"
 }
 
-// noteLive records the materializations that live runs write, and the materializations that their plans
-// read. An unreadable plan ends the pass, because its inputs are unknown.
+// noteLive records the materializations that live runs write, and the materializations that their plans read. An
+// unreadable plan ends the pass, because its inputs are unknown.
 func (k *known) noteLive(ctx context.Context, p *pass) error {
 	plans := map[string]bool{}
 	for run := range k.state.Runs.All {
@@ -183,8 +183,8 @@ func recorded(completed event.Time, version string) event.Time {
 	return max(completed, event.At(ids.Time(version)))
 }
 
-// loadVisible reads the visible materializations of the partitions in a page. If a row cannot be read, the pass ends: the
-// output in that row would look superseded.
+// loadVisible reads the visible materializations of the partitions in a page. If a row cannot be read, the pass ends:
+// the output in that row would look superseded.
 func (k *known) loadVisible(ctx context.Context, p *pass, cells []*cell) error {
 	wanted, assets := map[string]bool{}, map[string]bool{}
 	for _, c := range cells {

@@ -102,10 +102,10 @@ func (s *Schedule) Next(parent manifest.Wakeup, work *state.State, now event.Tim
 	return next
 }
 
-// Create starts to create next, the wakeup that the caller's next manifest names. Create returns a function that waits
-// until the wakeup exists. The caller must call this function before it publishes the manifest. If the parent manifest
-// names the same wakeup, or if s has created it, Create does nothing: the wakeup still exists, because a wakeup is
-// deleted only after a published manifest has allowed this.
+// Create starts the creation of the wakeup in the parameter next, which the manifest that the caller publishes
+// afterwards names. Create returns a function that waits until the wakeup exists. The caller must call this function
+// before it publishes the manifest. If the parent manifest names the same wakeup, or if s has created it, Create does
+// nothing: the wakeup still exists, because a wakeup is deleted only after a published manifest has allowed this.
 func (s *Schedule) Create(ctx context.Context, parent, next manifest.Wakeup) (wait func() error) {
 	if next.At == 0 || next.At == s.created || next.At == parent.At {
 		return func() error { return nil }

@@ -33,8 +33,8 @@ func (q *Queue) deliver(l *lane, t *task) {
 func (q *Queue) finish(l *lane, t *task, status int, err error) (next *task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// Promote waiting tasks first: endDelivery removes a group that has no due tasks, and the next task of the group may have
-	// become due.
+	// Promote waiting tasks first: endDelivery removes a group that has no due tasks, and the next task of the group may
+	// have become due.
 	q.promote(l)
 	l.turns.endDelivery(t)
 	switch {

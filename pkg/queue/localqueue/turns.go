@@ -28,8 +28,10 @@ type group struct {
 	name     string
 	due      inOrder
 	inFlight int
-	turn     uint64 // turns.clock + 1 at the group's last turn; before its first turn, turns.clock at its creation
-	index    int    // position in turns.heads; -1 while the group has no due tasks
+	// turn is turns.clock + 1, with the value of the clock at the group's last turn. Before the group's first turn, it is
+	// the value of the clock when the group was created.
+	turn  uint64
+	index int // position in turns.heads; -1 while the group has no due tasks
 }
 
 func newTurns() turns { return turns{groups: map[string]*group{}} }

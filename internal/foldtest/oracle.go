@@ -60,7 +60,7 @@ func checkRun(s *state.State, run *state.Run) error {
 	case total > 0 && (ended == total) != run.State.Terminal():
 		return fmt.Errorf("run %s is %s with %d of %d tasks ended", run.RunID, run.State, ended, total)
 	case run.State.Terminal() != (run.CompletedAt != 0):
-		return fmt.Errorf("run %s is %s, completed at %q", run.RunID, run.State, run.CompletedAt)
+		return fmt.Errorf("run %s is %s, but its completion time is %q", run.RunID, run.State, run.CompletedAt)
 	case run.State == state.RunCancelling && total > ended+n[state.TaskRunning]:
 		return fmt.Errorf("run %s is CANCELLING, but %d of its tasks may still start", run.RunID, total-ended-n[state.TaskRunning])
 	case slots > 0 && run.State == state.RunPending:
@@ -131,7 +131,7 @@ func checkEdges(s *state.State) error {
 			resolved[down]++
 		}
 		if d.Satisfied != (d.Resolution == state.ResolvedSuccess) {
-			return fmt.Errorf("edge %s→%s is %q, but satisfied is %t", d.Upstream, d.Downstream, d.Resolution, d.Satisfied)
+			return fmt.Errorf("edge %s→%s is %q, but its field satisfied is %t", d.Upstream, d.Downstream, d.Resolution, d.Satisfied)
 		}
 		if d.Satisfied {
 			satisfied[down]++
@@ -167,7 +167,7 @@ func checkCandidates(s *state.State) error {
 		visible := s.Partitions.Get(key)
 		switch {
 		case (c.State == state.CandidatePending) != (c.ResolvedAt == 0):
-			return fmt.Errorf("candidate %s is %s, resolved at %q", c.MaterializationID, c.State, c.ResolvedAt)
+			return fmt.Errorf("candidate %s is %s, but its resolution time is %q", c.MaterializationID, c.State, c.ResolvedAt)
 		case c.State != state.CandidatePending:
 			continue
 		case pending[key] != "":

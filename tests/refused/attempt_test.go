@@ -96,8 +96,8 @@ func toLegacy(c contract.Callbacks) contract.Callbacks {
 	}
 }
 
-// startAttempt begins a run of one task in a domain, reports the start of the task as a worker does, and waits until the
-// services have nothing left to write.
+// startAttempt begins a run of one task in a domain, reports the start of the task as a worker does, and waits until
+// the services have nothing left to write.
 func (c *refusing) startAttempt(d ids.Domain) *attempt {
 	c.T.Helper()
 	_, err := c.Engine(d).Run(c.T.Context(), engine.RunRequest{

@@ -89,7 +89,7 @@ func inFlight(s *state.State, row *state.Backfill) (f *InFlight) {
 }
 
 // BackfillETA is an estimate of the remaining time, in seconds. Low and High are estimates from the quartiles of the
-// durations of chunks.
+// time that the chunks took per partition.
 type BackfillETA struct {
 	Seconds float64 `json:"seconds"`
 	Low     float64 `json:"low"`

@@ -13,7 +13,8 @@ import (
 	"syscall"
 )
 
-// version is the state of an object after one record. Its content is still in the journal.
+// version is the state of an object after one record. Content that is in the journal is read only when the object is
+// restored.
 type version struct {
 	record
 	log *os.File

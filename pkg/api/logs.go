@@ -64,7 +64,7 @@ func (s *server) readLog(ctx context.Context, runID, taskKey string, attempt int
 }
 
 // logNow returns the log of an attempt so far. If the log does not exist yet, ending reports whether this process may
-// just have finished the attempt.
+// have finished the attempt a moment ago.
 func (s *server) logNow(ctx context.Context, runID, taskKey string, attempt int32) (log *attemptLog, ending bool, err error) {
 	rows, task, err := s.findTask(ctx, runID, taskKey)
 	if err != nil {

@@ -129,9 +129,9 @@ func newAttempt(w *Worker, j *job, env *contract.Envelope) *attempt {
 
 func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
 
-// run executes the attempt from the report of its start to the report of its end, and returns the answer for the queue.
-// ctx ends, with a cause, when the execution must stop. The worker can still send reports after that, because they
-// use the context job.life.
+// run executes the attempt from the report of its start to the report of its end, and returns the response for the
+// queue. ctx ends, with a cause, when the execution must stop. The worker can still send reports after that, because
+// they use the context job.life.
 func (a *attempt) run(ctx context.Context) answer {
 	defer a.claim.free()
 	a.startedAt = a.now()

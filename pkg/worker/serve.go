@@ -46,7 +46,7 @@ type job struct {
 	executing atomic.Bool
 	// long is closed when an attempt whose timeout exceeds Config.HoldFor begins to execute.
 	long chan struct{}
-	// released means that a delivery may have been answered with 202 Accepted. After this answer, the queue does not
+	// released means that a delivery may have been answered with 202 Accepted. After this response, the queue does not
 	// redeliver.
 	released atomic.Bool
 	// live is closed when readers may follow the log. log is set before that.
@@ -167,7 +167,7 @@ func (w *Worker) take(ctx context.Context, j *job, env *contract.Envelope) {
 	a := newAttempt(w, j, env)
 	if err := a.reserve(ctx); err != nil {
 		a.claim.free()
-		w.finish(j, env, answer{status: http.StatusInternalServerError}) // the same answer as when there is no slot
+		w.finish(j, env, answer{status: http.StatusInternalServerError}) // the same response as when there is no slot
 		return
 	}
 	w.finish(j, env, a.run(ctx))
@@ -183,7 +183,7 @@ func (w *Worker) finish(j *job, env *contract.Envelope, end answer) {
 	j.finish(end)
 }
 
-// await returns the answer to a delivery: the answer at the end of the job, or 202 Accepted if the job is executing
+// await returns the response to a delivery: the response at the end of the job, or 202 Accepted if the job is executing
 // and may take longer than a queue waits. If ctx ends first, because the client has disconnected, the status is 0.
 func (w *Worker) await(ctx context.Context, j *job) answer {
 	expired := make(chan struct{})

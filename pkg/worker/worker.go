@@ -1,7 +1,7 @@
-// Package worker executes tasks. It contains an HTTP server to which a task queue pushes envelopes, executors for
-// queries and commands, and the code that commits outputs. This package is not a stable API.
+// Package worker executes tasks. It contains an HTTP server, executors for queries and commands, and the code that
+// commits outputs. A task queue pushes envelopes to the server. This package is not a stable API.
 //
-// A worker keeps no durable state. It only remembers, in its scratch folder, which attempts died with a worker.
+// A worker keeps no durable state, except for a record in its scratch folder of the attempts that died with a worker.
 // Execution is at least once: workers may execute an attempt several times, in one process or in several. The effect is
 // exactly once. Each execution writes to its own directory. The commit marker, which is created only if it does not
 // exist, names the directory that counts. The marker decides which bytes are the output. The receiver of the report

@@ -153,7 +153,7 @@ func (o *oracle) checkRecorded(f *followed, rebuilt bool) {
 		}
 	}
 	for _, timer := range now {
-		if !timer.timer || rebuilt || refused(f.state, timer.entry) {
+		if !timer.timer || rebuilt || isRefused(f.state, timer.entry) {
 			continue
 		}
 		for _, w := range left {
@@ -223,9 +223,9 @@ func (o *oracle) checkBatchSize(f *followed, now []waiting, rebuilt bool) {
 	}
 }
 
-// refused reports whether all groups of an entry are dead letters, for example because an operator has skipped the
+// isRefused reports whether all groups of an entry are dead letters, for example because an operator has skipped the
 // entry. The timers in such an entry have decided nothing.
-func refused(s *state.State, entry string) bool {
+func isRefused(s *state.State, entry string) bool {
 	all := true
 	s.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
 		if row.Entry == entry {

@@ -83,7 +83,7 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 		if t.ErrorCode == "GHOST" && !f.unordered {
 			return "a stale report ended it"
 		}
-		if t.ErrorCode == "CHECK_FAILED" && !o.blocked(t) {
+		if t.ErrorCode == "CHECK_FAILED" && !o.explainedByCheck(t) {
 			return "its checks passed"
 		}
 		b := o.w.load.behaveTask(t.TaskKey)
@@ -93,7 +93,7 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 		}
 		// If the folding order is lost, the attempt may have been cancelled by a run timeout that the rebuild folds only
 		// later.
-		if o.w.cfg.Faults.calm() && !f.unordered && o.w.damagedIn(t.ErrorMessage) == "" && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 && !o.blocked(t) &&
+		if o.w.cfg.Faults.calm() && !f.unordered && o.w.damagedIn(t.ErrorMessage) == "" && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 && !o.explainedByCheck(t) &&
 			!o.raced(run, t.ErrorCode, t.ErrorMessage) {
 			return "its attempt should have succeeded: " + t.ErrorCode + " " + t.ErrorMessage
 		}
@@ -200,12 +200,12 @@ func (o *oracle) bareLedger(f *followed) {
 		again := s.Runs.Get(run.RunID)
 		switch {
 		case again == nil && leftNoTrace(f.state, run) && s.RunKeys.Get(run.RunKey) != nil:
-		case again == nil && run.CancelReason == replacedByTick && !executed(f.state, run):
+		case again == nil && run.CancelReason == replacedByTick && !wasExecuted(f.state, run):
 			// The rebuild decided that a later tick replaced the run's request. No fact contradicts this decision.
-		case again == nil && cancelledFirst(s, run) && !executed(f.state, run):
+		case again == nil && cancelledFirst(s, run) && !wasExecuted(f.state, run):
 			// A person cancelled the request at about the time at which an automator planned it. The names of the two entries,
 			// and so the clocks of their writers, decide which came first.
-		case again == nil && slices.Contains(cancelledWithBackfill, run.CancelReason) && !executed(f.state, run):
+		case again == nil && slices.Contains(cancelledWithBackfill, run.CancelReason) && !wasExecuted(f.state, run):
 			// A command about the backfill ended the run's chunk before a worker began a task. No fact shows whether the run
 			// or the command came first.
 		case again == nil:
@@ -232,8 +232,8 @@ func cancelledFirst(rebuilt *state.State, run *state.Run) bool {
 	return r != nil && r.State == state.RequestCancelled
 }
 
-// executed reports whether a worker has begun a task of a run.
-func executed(st *state.State, run *state.Run) bool {
+// wasExecuted reports whether a worker has begun a task of a run.
+func wasExecuted(st *state.State, run *state.Run) bool {
 	for a := range st.Attempts.All {
 		if a.RunID == run.RunID && a.StartedAt != 0 {
 			return true

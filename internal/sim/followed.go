@@ -15,7 +15,7 @@ type followed struct {
 	manifests *manifest.Store
 	manifest  *manifest.Manifest // the newest committed manifest
 	decoder   *manifest.Decoder  // a decoder of its own, so that the oracle shares no cache with the processes
-	// state is the state that manifest describes, including history.
+	// state is the state that the manifest describes, including history.
 	state *state.State
 	// rows are the rows that the newest revision has changed, including tombstones; nil: any row may differ.
 	rows *state.Rows

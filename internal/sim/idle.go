@@ -24,9 +24,9 @@ type idle struct {
 	sample string
 }
 
-// stopped reports whether a machine must stay down while calls are counted, because it makes calls
+// mustStayDown reports whether a machine must stay down while calls are counted, because it makes calls
 // even if nothing is due.
-func (i *idle) stopped(m *machine) bool {
+func (i *idle) mustStayDown(m *machine) bool {
 	return !i.begun.IsZero() && (m.kind == "reader" || m.kind == "gc" || m.kind == "client")
 }
 
@@ -42,7 +42,7 @@ func (i *idle) ended(w *world) bool {
 	case i.begun.IsZero():
 		i.begun = now
 		for _, m := range w.machines {
-			if m.alive != nil && i.stopped(m) {
+			if m.alive != nil && i.mustStayDown(m) {
 				m.alive.kill("only the services stay")
 			}
 		}
@@ -62,7 +62,7 @@ func (i *idle) ended(w *world) bool {
 
 // count counts a call of a service.
 func (i *idle) count(w *world, c *call) {
-	if strings.HasPrefix(c.label, "sleep ") || i.stopped(c.proc.machine) ||
+	if strings.HasPrefix(c.label, "sleep ") || i.mustStayDown(c.proc.machine) ||
 		c.proc.machine.kind == "sweeper" && strings.HasPrefix(c.label, "list wakeups/") {
 		return
 	}

@@ -133,7 +133,7 @@ func (l *workload) drawLargeRuns() {
 	runs := 1 + r.IntN(3)
 	switch {
 	case l.w.cfg.Slowed == 0:
-	case l.w.cfg.automated():
+	case l.w.cfg.isAutomated():
 		runs = r.IntN(2) // schedules and backfills create enough tasks
 	default:
 		runs *= 3 // more runs increase the work of a world, but not the idle time at its end

@@ -70,10 +70,10 @@ func (f *followed) noteMarks(entry string, data []byte) {
 	}
 }
 
-// said returns, for each output, the folded command that applies: the first command that marks the output as missing,
-// or else the command with the greatest id. It also returns whether the commands may differ from those of the previous
-// revision.
-func (f *followed) said() (said map[state.Key3]markCommand, differs bool) {
+// appliedMarks returns, for each output, the folded command that applies: the first command that marks the output as
+// missing, or else the command with the greatest id. It also returns whether the commands may differ from those of the
+// previous revision.
+func (f *followed) appliedMarks() (said map[state.Key3]markCommand, differs bool) {
 	var folded []markCommand
 	for _, c := range f.markCommands {
 		row := f.state.Entries.Get(state.Key2{A: c.entry, B: c.group})
@@ -105,7 +105,7 @@ func (o *oracle) checkMarks(f *followed) {
 		return
 	}
 	const invariant = "marks"
-	said, differs := f.said()
+	said, differs := f.appliedMarks()
 	seen := &snapshot.Snapshot{State: f.state}
 	rows, marks := changed(f, f.state.Partitions), changed(f, f.state.Marks)
 	if differs || len(deleted[state.Mark](f)) > 0 || slices.Collect(marks) != nil {

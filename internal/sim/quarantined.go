@@ -33,14 +33,14 @@ func (c *World) drawChecks() {
 	}
 }
 
-// checked reports whether an asset has checks.
-func (l *workload) checked(asset string) bool {
+// hasChecks reports whether an asset has checks.
+func (l *workload) hasChecks(asset string) bool {
 	return !l.bare(asset) && random(l.w.cfg.Seed, "checked "+asset, 0).IntN(1000) < l.w.cfg.Checked
 }
 
 // addChecks adds checks and a quarantine to some assets.
 func (l *workload) addChecks(a *plan.Asset) {
-	if !l.checked(a.Key.String()) {
+	if !l.hasChecks(a.Key.String()) {
 		return
 	}
 	check := func(name string, s quality.Severity) quality.Check {
@@ -62,7 +62,7 @@ func (l *workload) quarantine(asset string) *event.Quarantine {
 // fails reports whether a check of an attempt fails. For some assets, the results of checks differ between attempts.
 func (l *workload) fails(runID, taskKey string, attempt int32, check string) bool {
 	asset := assetOf(taskKey)
-	if !l.checked(asset) {
+	if !l.hasChecks(asset) {
 		return false
 	}
 	text := fmt.Sprintf("check %s of %s %s", check, runID, taskKey)
@@ -140,9 +140,9 @@ func (o *oracle) markerOf(uri string) *contract.CommitMarker {
 	return m
 }
 
-// allowed reports whether a recorded decision published an output: a command of the ledger, or the expiry that its
-// asset declares.
-func (o *oracle) allowed(f *followed, m *contract.CommitMarker) bool {
+// publishedByDecision reports whether a recorded decision published an output: a command of the ledger, or the expiry
+// that its asset declares.
+func (o *oracle) publishedByDecision(f *followed, m *contract.CommitMarker) bool {
 	row := f.state.Candidates.Get(state.Key3{A: m.AssetKey, B: m.PartitionKey, C: m.MaterializationID})
 	if row == nil || row.State != state.CandidateApproved {
 		return false
@@ -167,7 +167,7 @@ func (o *oracle) checkAudits(f *followed, before, after *state.State) {
 		}
 		if row.Quality == state.Approved {
 			o.w.fault("output approved")
-			if !o.allowed(f, m) {
+			if !o.publishedByDecision(f, m) {
 				o.violation(invariant, "%s shows output %s of run %s, which nobody has approved", row.TaskKey, row.MaterializationID, row.RunID)
 			}
 			continue
@@ -176,7 +176,7 @@ func (o *oracle) checkAudits(f *followed, before, after *state.State) {
 		if l.fails(m.RunID, m.TaskKey, m.Attempt, criticalCheck) {
 			o.violation(invariant, "%s shows output %s of run %s, which a check has blocked", row.TaskKey, row.MaterializationID, row.RunID)
 		}
-		if degraded := l.fails(m.RunID, m.TaskKey, m.Attempt, errorCheck); l.checked(row.AssetKey) && degraded != (row.Quality == state.Degraded) {
+		if degraded := l.fails(m.RunID, m.TaskKey, m.Attempt, errorCheck); l.hasChecks(row.AssetKey) && degraded != (row.Quality == state.Degraded) {
 			o.violation(invariant, "%s has the quality %q", row.TaskKey, row.Quality)
 		}
 	}
@@ -217,14 +217,14 @@ func (o *oracle) auditInput(e worker.Execution, uri string) {
 			return
 		}
 		o.w.fault("approved output read")
-		if m.RunID == e.RunID || !o.allowed(f, m) && !f.broken {
+		if m.RunID == e.RunID || !o.publishedByDecision(f, m) && !f.broken {
 			o.violation("I-23 published means audited", "attempt %d of task %s of run %s reads %s, which a check has blocked", e.Attempt, e.TaskKey, e.RunID, uri)
 		}
 	}
 }
 
-// blocked reports whether a failed check explains the failure of a task.
-func (o *oracle) blocked(t *state.Task) bool {
+// explainedByCheck reports whether a failed check explains the failure of a task.
+func (o *oracle) explainedByCheck(t *state.Task) bool {
 	for attempt := int32(1); attempt <= t.Attempt; attempt++ {
 		if o.w.load.fails(t.RunID, t.TaskKey, attempt, criticalCheck) {
 			return true

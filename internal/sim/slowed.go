@@ -27,7 +27,7 @@ func (c *World) drawSlowed() {
 		c.MaxBatch = 200 + r.IntN(2000)
 	}
 	switch {
-	case c.automated():
+	case c.isAutomated():
 		c.drawLargeSchedules(r)
 		c.drawLargeBackfills(r)
 		c.drawClocks()
@@ -39,7 +39,7 @@ func (c *World) drawSlowed() {
 	if c.PageSize < 1000 {
 		c.PageSize = 300 + r.IntN(700)
 	}
-	if !c.automated() {
+	if !c.isAutomated() {
 		c.Minutes = min(c.Minutes, 20+r.IntN(40))
 	}
 	c.Faults.NetRefused, c.Faults.NetLost = min(c.Faults.NetRefused, 100), min(c.Faults.NetLost, 40)
@@ -48,8 +48,8 @@ func (c *World) drawSlowed() {
 	}
 }
 
-// automated reports whether the world has schedules or backfills.
-func (c World) automated() bool { return c.Schedules+c.Backfills > 0 }
+// isAutomated reports whether the world has schedules or backfills.
+func (c World) isAutomated() bool { return c.Schedules+c.Backfills > 0 }
 
 // drawLargeSchedules makes a large world with schedules last longer, and lets each schedule run hundreds of assets.
 func (c *World) drawLargeSchedules(r *rand.Rand) {
@@ -148,8 +148,8 @@ func (c World) Features() (names []string) {
 		{c.Schedules > 0, "schedules"},
 		{c.Backfills > 0, "backfills"},
 		{c.Schedules > 0 && c.Begin > 0, "schedules and changing clocks"},
-		{c.automated() && c.Dispatchers > 1, "automation and two automators"},
-		{c.automated() && f.Absence >= day, "automation and an outage of days"},
+		{c.isAutomated() && c.Dispatchers > 1, "automation and two automators"},
+		{c.isAutomated() && f.Absence >= day, "automation and an outage of days"},
 		{c.Slowed > 0, "slow compactors"},
 	} {
 		if x.has {

@@ -198,7 +198,7 @@ func (s store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.O
 				return s.p.machine.w.page(opts.Prefix, after)
 			})
 			if err != nil {
-				s.listed(opts.Prefix, err)
+				s.noteListing(opts.Prefix, err)
 				yield(blob.Object{}, err)
 				return
 			}
@@ -209,15 +209,15 @@ func (s store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.O
 				after = o.Key
 			}
 			if len(page) < s.p.machine.w.cfg.PageSize {
-				s.listed(opts.Prefix, nil)
+				s.noteListing(opts.Prefix, nil)
 				return
 			}
 		}
 	}
 }
 
-// listed records that a listing has completed or failed.
-func (s store) listed(prefix string, err error) {
+// noteListing records that a listing has completed or failed.
+func (s store) noteListing(prefix string, err error) {
 	if m := s.p.machine; m.kind == "compactor" {
 		m.w.listings.ended(prefix, err)
 	}

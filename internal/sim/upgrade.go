@@ -8,9 +8,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold"
 )
 
-// upgrades makes all compactors begin with an older build, and draws when each compactor is upgraded. All upgrades
-// happen before faults stop.
-func (w *world) upgrades() {
+// scheduleUpgrades makes all compactors begin with an older build, and draws when each compactor is upgraded. All
+// upgrades happen before faults stop.
+func (w *world) scheduleUpgrades() {
 	if w.cfg.Faults.Older == 0 {
 		return
 	}

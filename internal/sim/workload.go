@@ -113,7 +113,7 @@ func newWorkload(w *world) *workload {
 		}
 	}
 	for _, d := range w.domains {
-		if w.cfg.automated() {
+		if w.cfg.isAutomated() {
 			l.schedules[d] = l.drawSchedules(d)
 		}
 	}

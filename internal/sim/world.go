@@ -135,13 +135,13 @@ const (
 
 // drive runs the world until it has come to rest.
 func (w *world) drive() {
-	w.upgrades()
+	w.scheduleUpgrades()
 	for _, m := range w.machines {
 		m.start()
 	}
 	w.callEvery(time.Minute, w.faults.minute)
 	w.callEvery(time.Minute, w.oracle.checkBounds)
-	w.restarts()
+	w.scheduleRestarts()
 	w.scheduleWipes()
 	w.scheduleOnline()
 	w.scheduleOutage()
@@ -216,11 +216,11 @@ func (w *world) pausedFor() time.Duration {
 	return wait + w.faults.between(0, time.Minute)
 }
 
-// restarts calls restart at regular intervals.
-func (w *world) restarts() {
+// scheduleRestarts calls restart at regular intervals.
+func (w *world) scheduleRestarts() {
 	w.callAfter(max(time.Second, w.outageUntil.Sub(w.now())), nil, func() {
 		w.restart()
-		w.restarts()
+		w.scheduleRestarts()
 	})
 }
 
@@ -234,7 +234,7 @@ func (w *world) restart() {
 }
 
 func (w *world) down(m *machine) bool {
-	return w.idle.stopped(m) || w.now().Before(w.outageUntil) || w.counts["under repair"] > 0 && m.kind != "worker"
+	return w.idle.mustStayDown(m) || w.now().Before(w.outageUntil) || w.counts["under repair"] > 0 && m.kind != "worker"
 }
 
 // horizon returns when faults stop.

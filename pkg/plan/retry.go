@@ -71,8 +71,8 @@ type retry struct {
 	dropped map[string]bool
 }
 
-// reads calls yield for each input of a task of the parent plan.
-func (r *retry) reads(t *Task, yield func(asset string, in Input)) {
+// eachInput calls yield for each input of a task of the parent plan.
+func (r *retry) eachInput(t *Task, yield func(asset string, in Input)) {
 	for asset, set := range t.Inputs {
 		for _, in := range set.Items {
 			yield(asset, in)
@@ -92,7 +92,7 @@ func (r *retry) drop(t *Task) bool {
 	if !r.repeat[t.TaskKey] {
 		return false
 	}
-	r.reads(t, func(asset string, in Input) {
+	r.eachInput(t, func(asset string, in Input) {
 		out := r.outputs[in.TaskKey]
 		refused := in.TaskKey != "" && !r.repeat[in.TaskKey] && out.Degraded && slices.Contains(t.RequireQuality, asset)
 		if refused || r.dropped[in.TaskKey] {

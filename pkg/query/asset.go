@@ -94,8 +94,8 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	return nil
 }
 
-// tooManyFiles returns the error of a session that would have more than MaxFiles files. A session whose SQL is not known
-// has the files of all assets.
+// tooManyFiles returns the error of a session that would have more than MaxFiles files. A session whose SQL is not
+// known has the files of all assets.
 func tooManyFiles(sql, outputs string) error {
 	action := "query fewer assets at once"
 	if sql == "" {
@@ -141,7 +141,7 @@ func (db *DB) onlyMentioned(ctx context.Context, lower string, lists bool) (outp
 		key := fmt.Sprint(row[0])
 		namespace, name, _ := strings.Cut(key, "/")
 		switch a := (&asset{namespace: namespace, name: name, unread: true}); {
-		case a.mentioned(lower):
+		case a.isMentioned(lower):
 			keys = append(keys, quoteText(key))
 		case !lists:
 			db.assets = append(db.assets, a)
@@ -354,8 +354,8 @@ func readFile(name string) (_ []byte, err error) {
 	return io.ReadAll(io.LimitReader(file, contract.MaxCommitMarkerBytes+1))
 }
 
-// mentioned reports whether the lower-case SQL contains namespace.name.
-func (a *asset) mentioned(lower string) bool {
+// isMentioned reports whether the lower-case SQL contains namespace.name.
+func (a *asset) isMentioned(lower string) bool {
 	name := strings.ToLower(a.name) // the name of a check may have capital letters
 	if !strings.Contains(lower, a.namespace) || !strings.Contains(lower, name) {
 		return false
@@ -393,7 +393,7 @@ func (db *DB) createAssetViews(ctx context.Context, sql string) error {
 	lower := strings.ToLower(sql)
 	all := listsViews(sql)
 	for _, a := range db.assets {
-		mentioned := a.mentioned(lower)
+		mentioned := a.isMentioned(lower)
 		if len(a.files) == 0 || a.problem != "" || !mentioned && (a.sample || !all) {
 			continue
 		}
@@ -447,7 +447,7 @@ func (db *DB) hint(sql string) string {
 	var lines []string
 	lower := strings.ToLower(sql)
 	for _, a := range db.assets {
-		if a.problem != "" && a.mentioned(lower) {
+		if a.problem != "" && a.isMentioned(lower) {
 			if a.sample {
 				lines = append(lines, fmt.Sprintf("%s.%q cannot be queried: %s.", a.namespace, a.name, a.problem))
 				continue

@@ -24,7 +24,7 @@ func listsViews(sql string) bool { return listing.MatchString(sql) }
 // "lower" is the SQL in lower case.
 func (db *DB) listAssets(lower string) {
 	for _, a := range db.assets {
-		a.listed = !a.mentioned(lower)
+		a.listed = !a.isMentioned(lower)
 	}
 }
 

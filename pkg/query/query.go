@@ -358,7 +358,7 @@ func (db *DB) runStatement(ctx context.Context, sql string, args []any, maxRows 
 	if kind == duckdb.STATEMENT_TYPE_TRANSACTION {
 		db.forgetViews()
 	}
-	return db.runDirectly(ctx, statement, values, changes(kind))
+	return db.runDirectly(ctx, statement, values, hasEffect(kind))
 }
 
 func (db *DB) runDirectly(ctx context.Context, statement *duckdb.Stmt, values []driver.NamedValue, changes bool) (*Rows, error) {

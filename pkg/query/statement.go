@@ -31,8 +31,8 @@ func permit(statement *duckdb.Stmt, sql string) (duckdb.StmtType, error) {
 	}
 }
 
-// changes reports whether a kind of statement is executed for its effect, and not for its rows.
-func changes(kind duckdb.StmtType) bool {
+// hasEffect reports whether a kind of statement is executed for its effect, and not for its rows.
+func hasEffect(kind duckdb.StmtType) bool {
 	switch kind {
 	case duckdb.STATEMENT_TYPE_SELECT, duckdb.STATEMENT_TYPE_EXPLAIN, duckdb.STATEMENT_TYPE_RELATION:
 		return false

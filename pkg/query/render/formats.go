@@ -22,7 +22,7 @@ func writeJSON(w io.Writer, result Result) error {
 	first := true
 	for row, err := range result.Rows {
 		if err != nil {
-			return flushed(out, err)
+			return flush(out, err)
 		}
 		for i, name := range result.Columns {
 			fields[i] = Field{Name: name, Value: row[i]}
@@ -33,7 +33,7 @@ func writeJSON(w io.Writer, result Result) error {
 		}
 		first = false
 		if line, err = appendObject(append(line, "\n  "...), fields); err != nil {
-			return flushed(out, err)
+			return flush(out, err)
 		}
 		if _, err := out.Write(line); err != nil {
 			return err
@@ -46,8 +46,8 @@ func writeJSON(w io.Writer, result Result) error {
 	return out.Flush()
 }
 
-// flushed writes the buffered rows. If that succeeds, it returns err, the error that ended the rows.
-func flushed(out *bufio.Writer, err error) error {
+// flush writes the buffered rows. If that succeeds, it returns err, the error that ended the rows.
+func flush(out *bufio.Writer, err error) error {
 	if flushErr := out.Flush(); flushErr != nil {
 		return flushErr
 	}

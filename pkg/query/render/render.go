@@ -73,7 +73,7 @@ type Options struct {
 // returns the error unchanged.
 func Write(w io.Writer, result Result, opts Options) error {
 	result.Columns = Distinct(result.Columns)
-	result.Rows = checked(result)
+	result.Rows = checkedRows(result)
 	switch opts.Format {
 	case Table, "":
 		return writeTable(w, result, opts)
@@ -107,8 +107,8 @@ func Distinct(columns []string) []string {
 	return names
 }
 
-// checked returns the rows of a result. If a row has a wrong number of cells, the rows end there with an error.
-func checked(result Result) iter.Seq2[[]any, error] {
+// checkedRows returns the rows of a result. If a row has a wrong number of cells, the rows end there with an error.
+func checkedRows(result Result) iter.Seq2[[]any, error] {
 	return func(yield func([]any, error) bool) {
 		if result.Rows == nil {
 			return

@@ -69,7 +69,7 @@ func writeTable(w io.Writer, result Result, opts Options) error {
 	if shown := t.shown(); shown < len(result.Columns) {
 		fmt.Fprintf(t.out, "(%d of %d columns shown; -o json shows all)\n", shown, len(result.Columns))
 	}
-	return flushed(t.out, failed)
+	return flush(t.out, failed)
 }
 
 // shown returns the number of columns that are not omitted.
@@ -110,9 +110,9 @@ func (t *tableWriter) measure(result Result, rows [][]any, limit int) {
 	}
 }
 
-// fit makes the table fit the terminal: it omits optional columns, the last one first, then narrows the widest columns of
-// text, and then omits columns in the middle. It never truncates numbers, because a truncated number looks like another
-// number. It never truncates columns of ids either, because commands need whole ids.
+// fit makes the table fit the terminal: it omits optional columns, the last one first, then narrows the widest columns
+// of text, and then omits columns in the middle. It never truncates numbers, because a truncated number looks like
+// another number. It never truncates columns of ids either, because commands need whole ids.
 func (t *tableWriter) fit(limit int, optional []bool) {
 	for i := len(optional) - 1; i >= 0 && t.width() > limit; i-- {
 		t.hidden[i] = optional[i]

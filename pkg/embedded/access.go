@@ -54,12 +54,12 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, pattern := a.mux.Handler(r)
 	page := a.browsers != nil && slices.Contains(pagePatterns, pattern)
 	switch {
-	case page, a.authenticated(r):
+	case page, a.isAuthenticated(r):
 		if uid, known := peerOf(r).user(); known && !a.trusts(uid) {
 			a.refuseUser(w, uid) // the token has leaked: only processes of the server's user may use it
 			return
 		}
-	case a.browsers.authenticated(r):
+	case a.browsers.isAuthenticated(r):
 		if !ownOrigin(r) {
 			deny(w, http.StatusForbidden, "this server rejects requests of web pages from another origin: "+r.Header.Get("Origin"))
 			return
@@ -96,7 +96,7 @@ func deny(w http.ResponseWriter, status int, detail string) {
 	_ = httpx.Problem(w, p) // on an error, the client has disconnected
 }
 
-func (a *access) authenticated(r *http.Request) bool {
+func (a *access) isAuthenticated(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], a.token[:]) == 1

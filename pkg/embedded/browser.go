@@ -110,8 +110,8 @@ func (b *browsers) cookie(r *http.Request) *http.Cookie {
 	}
 }
 
-// authenticated reports whether a request carries the cookie of a session.
-func (b *browsers) authenticated(r *http.Request) bool {
+// isAuthenticated reports whether a request carries the cookie of a session.
+func (b *browsers) isAuthenticated(r *http.Request) bool {
 	if b == nil {
 		return false
 	}

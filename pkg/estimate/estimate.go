@@ -229,7 +229,7 @@ func (s *schedule) ready(i int) {
 		i := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		if s.tasks[i].Node {
-			todo = append(todo, s.released(i)...)
+			todo = append(todo, s.noteEnd(i)...)
 			continue
 		}
 		name := s.tasks[i].Pool
@@ -246,9 +246,9 @@ func (s *schedule) ready(i int) {
 	}
 }
 
-// released records that task i has ended, and returns the tasks that have waited for it and now wait for no other
+// noteEnd records that task i has ended, and returns the tasks that have waited for it and now wait for no other
 // task.
-func (s *schedule) released(i int) []int {
+func (s *schedule) noteEnd(i int) []int {
 	var free []int
 	for _, j := range s.next[i] {
 		if s.waiting[j]--; s.waiting[j] == 0 {
@@ -259,7 +259,7 @@ func (s *schedule) released(i int) []int {
 }
 
 func (s *schedule) ended(i int) {
-	for _, j := range s.released(i) {
+	for _, j := range s.noteEnd(i) {
 		s.ready(j)
 	}
 }

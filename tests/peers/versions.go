@@ -56,15 +56,15 @@ func postgresVersion(ctx context.Context, _ string) string {
 	if err != nil {
 		return "PostgreSQL"
 	}
-	return said(ctx, program, "--version")
+	return firstLine(ctx, program, "--version")
 }
 
 func temporalVersion(ctx context.Context, tools string) string {
-	return said(ctx, filepath.Join(tools, "temporal"), "--version")
+	return firstLine(ctx, filepath.Join(tools, "temporal"), "--version")
 }
 
 func redisVersion(ctx context.Context, _ string) string {
-	for field := range strings.FieldsSeq(said(ctx, "redis-server", "--version")) {
+	for field := range strings.FieldsSeq(firstLine(ctx, "redis-server", "--version")) {
 		if number, ok := strings.CutPrefix(field, "v="); ok {
 			return "Redis " + number
 		}
@@ -72,8 +72,8 @@ func redisVersion(ctx context.Context, _ string) string {
 	return "Redis"
 }
 
-// said returns the first line that a program prints.
-func said(ctx context.Context, program string, args ...string) string {
+// firstLine returns the first line that a program prints.
+func firstLine(ctx context.Context, program string, args ...string) string {
 	out, err := exec.CommandContext(ctx, program, args...).Output()
 	if err != nil {
 		return "unknown"

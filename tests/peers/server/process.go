@@ -92,15 +92,15 @@ func (p *process) await(ctx context.Context, answers func(context.Context) error
 		select {
 		case <-time.After(20 * time.Millisecond): // nothing is measured yet
 		case <-p.ended:
-			return fmt.Errorf("%s ended (%v): %s", filepath.Base(p.cmd.Path), p.err, p.said())
+			return fmt.Errorf("%s ended (%v): %s", filepath.Base(p.cmd.Path), p.err, p.logTail())
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%s does not respond: %w; %s", filepath.Base(p.cmd.Path), err, p.said()), p.stop(syscall.SIGTERM))
+			return errors.Join(fmt.Errorf("%s does not respond: %w; %s", filepath.Base(p.cmd.Path), err, p.logTail()), p.stop(syscall.SIGTERM))
 		}
 	}
 }
 
-// said returns the end of the process's log.
-func (p *process) said() string {
+// logTail returns the end of the process's log.
+func (p *process) logTail() string {
 	content, _ := os.ReadFile(p.log)
 	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
 	return strings.Join(lines[max(0, len(lines)-3):], " / ")

@@ -118,9 +118,9 @@ func inputsAt(at *page, project *projectIndex) *inputs {
 	return &inputs{snap: at.snap, calendar: view.Calendar(at.snap.State, at.now), keys: at.snap.KeysStamp(), assets: project.assets}
 }
 
-// identify returns a text that identifies everything on which the statuses of an asset's partitions depend: the rows of
-// the asset and of the assets that it reads, which of their periods have begun or are expected, the keys of the key
-// sets, and the failed partitions of the asset. If the text is the same at two moments, the statuses are, too.
+// identify returns a text that identifies everything on which the statuses of an asset's partitions depend: the rows
+// and the begun and expected periods of this asset and of the assets that it reads; the keys of the key sets; and the
+// failed partitions of this asset. If the text is the same at two moments, the statuses are, too.
 func (in *inputs) identify(asset *plan.Asset, failures []engine.Failure) string {
 	var b strings.Builder
 	fmt.Fprint(&b, in.keys)

@@ -1,7 +1,6 @@
-// Package selector selects assets by a small language: names, patterns, tags, owners, their
-// upstream and downstream assets, and the operators and, or and not. The package is pure: it takes
-// the assets of a project and returns the assets that a selection matches. This package is not a
-// stable API.
+// Package selector selects assets by a small language: names, patterns, tags, owners, their upstream and downstream
+// assets, and the operators "and", "or" and "not". The package is pure: it takes the assets of a project and returns
+// the assets that a selection matches. This package is not a stable API.
 //
 //	raw/events   clean.daily   daily      one asset, by its key or by its name alone
 //	raw/*   */daily   *                   assets by pattern; * does not match a slash

@@ -65,7 +65,7 @@ func (a *attempt) memoryLimit() (limit, from, advice string) {
 	return limit, from, advice
 }
 
-// share returns the memory limit of a query whose asset declares no memory, in DuckDB's syntax, and the setting that
+// share returns the memory limit, in DuckDB's syntax, of a query whose asset declares no memory, and the setting that
 // determines this limit.
 func (w *Worker) share() (limit, from string) {
 	if w.cfg.DuckDB.MemoryLimit != "" {

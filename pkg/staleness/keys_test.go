@@ -39,8 +39,8 @@ func tenantAssets() []plan.Asset {
 	}
 }
 
-// If a key is removed or added again, a partition that would read a partition of this key becomes stale, unless its own
-// partition key contains this key. No other partition becomes stale.
+// A key that is removed or added again makes the readers of its partitions stale. Readers whose own partition key
+// contains this key stay fresh, like all other partitions.
 func TestKeyChangesMakeReadersStale(t *testing.T) {
 	all := tenantAssets()
 	g, err := plan.NewGraph(all)

@@ -8,9 +8,9 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Log returns a handler that adds the active trace to records, in the fields that Cloud Logging reads. If the parameter
-// project names a Google Cloud project, the trace field contains the name of the trace in Cloud Trace. If project is
-// empty, the trace field contains only the trace id.
+// Log returns a handler that adds the active trace to records, in the fields that Cloud Logging reads. The parameter
+// project is the id of a Google Cloud project. If it is set, the trace field contains the name of the trace in Cloud
+// Trace. If it is empty, the trace field contains only the trace id.
 func Log(h slog.Handler, project string) slog.Handler {
 	prefix := ""
 	if project != "" {

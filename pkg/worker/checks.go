@@ -453,9 +453,9 @@ func firstOf(verdict string, checks []string) string {
 	return text
 }
 
-// adopt returns the output of an existing marker. The results in the marker become the results of the attempt. If the
-// marker lacks the results of some checks, because it was created by a worker that runs no checks, adopt runs the
-// missing checks on the committed files.
+// adopt returns the output of an existing marker. The results in the marker become the results of the attempt. The
+// marker may lack the results of some checks, because a worker that runs no checks has created it. Then adopt runs
+// these checks on the committed files.
 func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) (*event.Output, error) {
 	a.checkResults, a.codeChanged, a.overruled = slices.Clone(m.Checks), m.CodeChanged, true
 	missing := quality.Missing(t.Checks, m.Checks)

@@ -247,9 +247,9 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 	return part{partitionKey: partitionKey, marker: cell}, nil
 }
 
-// outputOf returns the part of the marker m that describes the output at the URI of an input, or nil if m names no
-// output at this URI. It first looks up the partition by its key, because searching all partitions of a batch for the
-// URI takes milliseconds for each input.
+// outputOf returns the part of a marker that describes the output at the URI of an input, or nil if the marker names no
+// such output. It first looks up the partition by its key, because searching all partitions of a batch for the URI
+// takes milliseconds for each input.
 func outputOf(m *contract.CommitMarker, item *plan.Input) *contract.CommitMarker {
 	if one := m.Cell(item.PartitionKey); one != nil && one.URI == item.URI {
 		return one

@@ -59,8 +59,8 @@ func (w *Worker) loadPlan(ctx context.Context, a *attempt) (*loadedPlan, error) 
 	if p, ok := w.caches.plans.get(ref); ok {
 		return p, nil
 	}
-	// The read uses the context of the worker, because the context of the caller that begins the read may end before the
-	// other callers have the plan.
+	// The read uses the context of the worker: the caller that begins the read may leave before the other callers have the
+	// plan.
 	result := w.caches.loading.DoChan(ref, func() (any, error) { return w.readPlan(w.life.ctx, a) })
 	select {
 	case got := <-result:

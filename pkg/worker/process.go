@@ -25,7 +25,7 @@ import (
 const drainTime = 2 * time.Second
 
 // starter starts all processes from one locked OS thread. With Pdeathsig, the kernel kills a child when the *thread*
-// that started the child exits, and the Go runtime may end any thread that is not locked.
+// that started the child exits. The Go runtime may end any thread that is not locked.
 type starter struct {
 	requests chan func()
 	done     chan struct{}

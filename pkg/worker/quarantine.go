@@ -52,9 +52,9 @@ func (a *attempt) adoptBlocked(m *contract.CommitMarker) (*event.Output, error) 
 }
 
 // quarantine stores an output that a POST check has blocked, if the asset has a quarantine. It returns the output and
-// the error of the checks. If the output could not be stored, and a retry may succeed, quarantine returns the error of
-// the store and drops the results of the checks, because the next attempt repeats everything. If no retry can store the
-// output, quarantine returns only the error of the checks.
+// the error of the checks. If the output could not be stored, but a retry may succeed, quarantine returns the error of
+// the store. It then drops the results of the checks, because the next attempt repeats everything. If no retry can
+// store the output, quarantine returns only the error of the checks.
 func (a *attempt) quarantine(ctx context.Context, t *work, made []outputFile, blocked error) (*event.Output, error) {
 	if t.Quarantine == nil || !t.HasFiles() || !slices.ContainsFunc(a.checkResults, blocksOutput) {
 		return nil, blocked

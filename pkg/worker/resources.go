@@ -18,10 +18,10 @@ import (
 const queryMemory = 0.5
 
 const (
-	// leastMemory is the minimum memory of a query, in bytes: with less, almost every query fails. A query gets a
-	// further thread from idle cores only if its memory is at least leastMemory for each thread, because each thread of
-	// DuckDB has buffers of its own. On a busy machine, sorts that succeed with one thread failed when each thread had
-	// only a quarter of leastMemory.
+	// leastMemory is the minimum memory of a query, in bytes: with less, almost every query fails. A query gets a further
+	// thread from idle cores only if it then has at least leastMemory for each thread: each thread of DuckDB has buffers
+	// of its own. On a busy machine, sorts that succeed with one thread failed when each thread had only a quarter of
+	// leastMemory.
 	leastMemory = 64 << 20
 	// unknownMemory is the assumed memory of a machine whose memory cannot be determined, in bytes.
 	unknownMemory = 4 << 30

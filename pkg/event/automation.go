@@ -93,7 +93,7 @@ type Schedule struct {
 	Timezone string `json:"timezone,omitempty"` // an IANA zone; default "UTC"
 	Gap      string `json:"gap,omitempty"`      // shift (default) or skip
 	Repeated string `json:"repeated,omitempty"` // first (default), last or both
-	// JitterSec delays a tick by less than this many seconds. The delay of one instant is always the same.
+	// JitterSec delays a tick by less than this many seconds. The same instant always has the same delay.
 	JitterSec int64 `json:"jitter_sec,omitempty"`
 	// Start is the first possible instant of a tick. Every instant is before End.
 	Start Time `json:"start,omitempty,omitzero"`
@@ -163,7 +163,7 @@ type RunRequested struct {
 type RequestRefused struct {
 	RequestID  string `json:"request_id"`
 	Generation int32  `json:"generation"`
-	// Release is the release on which the request was planned; "": no release is deployed.
+	// Release is the release on which the automator tried to plan the request; "": no release is deployed.
 	Release string `json:"release,omitempty"`
 	Error   Error  `json:"error"`
 	// Chunk says which partitions of a backfill's chunk need no run; nil: the request is not for a chunk, or the planner

@@ -29,8 +29,8 @@ func (l *Line) group() string {
 	return "line-" + strconv.Itoa(l.Number)
 }
 
-// DecodeEntry splits a ledger entry into its lines. Errors are reported by line. It skips
-// blank lines and accepts CR LF and a missing last newline.
+// DecodeEntry splits a ledger entry into its lines, and decodes or rejects each line. It skips blank lines and accepts
+// CR LF and a missing last newline.
 //
 // DecodeEntry stops after [MaxEntryEvents]+1 lines: the caller rejects an entry beyond the limit as a whole.
 func DecodeEntry(data []byte) []Line {

@@ -101,7 +101,7 @@ const (
 // TaskDef is a task of a plan.
 type TaskDef struct {
 	TaskKey      string `json:"task_key"`
-	Kind         string `json:"kind,omitempty"` // default "task"
+	Kind         string `json:"kind,omitempty"` // "": task
 	AssetKey     string `json:"asset_key,omitempty"`
 	PartitionKey string `json:"partition_key,omitempty"`
 	// Partitions are the partitions of a batch; PartitionKey is the first of them. Empty: the task materializes
@@ -109,8 +109,8 @@ type TaskDef struct {
 	Partitions []string `json:"partitions,omitempty"`
 
 	DependsOn   []string `json:"depends_on,omitempty"`
-	TriggerRule string   `json:"trigger_rule,omitempty"` // default "all_success"
-	WorkerQueue string   `json:"worker_queue,omitempty"` // default "default"
+	TriggerRule string   `json:"trigger_rule,omitempty"` // "": all_success
+	WorkerQueue string   `json:"worker_queue,omitempty"` // "": the queue named default
 	Pool        string   `json:"pool,omitempty"`
 	Priority    int32    `json:"priority,omitempty"` // a task of greater priority starts first
 
@@ -119,8 +119,8 @@ type TaskDef struct {
 	// Code is the code fingerprint of the asset; "": unknown.
 	Code string `json:"code,omitempty"`
 
-	// Checks and ErrorChecks are the names of the asset's checks of severity CRITICAL and ERROR. A
-	// success must report their results.
+	// Checks are the names of the asset's checks of severity CRITICAL, and ErrorChecks those of severity ERROR. A success
+	// must report their results.
 	Checks      []string `json:"checks,omitempty"`
 	ErrorChecks []string `json:"error_checks,omitempty"`
 	// RequireQuality lists assets whose degraded outputs the task must not read. If a task in DependsOn makes a
@@ -129,7 +129,7 @@ type TaskDef struct {
 	// Quarantine says how long a blocked output is kept for a decision; nil: a blocked output is not kept.
 	Quarantine *Quarantine `json:"quarantine,omitempty"`
 
-	MaxAttempts         int32 `json:"max_attempts,omitempty"` // default 1
+	MaxAttempts         int32 `json:"max_attempts,omitempty"` // 0: 1
 	RetryInitialDelayMS int64 `json:"retry_initial_delay_ms,omitempty"`
 	RetryMaxDelayMS     int64 `json:"retry_max_delay_ms,omitempty"`
 	// RetryMultiplierPermille is the backoff factor in thousandths: 2000 doubles the delay.
@@ -139,12 +139,12 @@ type TaskDef struct {
 	// RetryUserErrors also retries errors of the category user that the worker reports as
 	// retryable.
 	RetryUserErrors bool `json:"retry_user_errors,omitempty"`
-	// RetryOn and RetryNever list codes and categories of errors that are always or never retried.
-	// RetryNever wins. Other errors are retried if they are retryable.
+	// RetryOn contains the codes and categories of errors that are always retried, and RetryNever those that are never
+	// retried. RetryNever wins. Other errors are retried if they are retryable.
 	RetryOn    []string `json:"retry_on,omitempty"`
 	RetryNever []string `json:"retry_never,omitempty"`
 
-	TimeoutSec          int32 `json:"timeout_sec,omitempty"`           // 0: none
+	TimeoutSec          int32 `json:"timeout_sec,omitempty"`           // 0: no timeout
 	HeartbeatTimeoutSec int32 `json:"heartbeat_timeout_sec,omitempty"` // 0: the default
 }
 
@@ -163,9 +163,9 @@ type PlanCreated struct {
 	ObservedSeq  int64 `json:"observed_seq,omitempty"`
 	ObservedTime Time  `json:"observed_time,omitempty,omitzero"`
 	// ObservedThrough, ObservedLast and ObservedEntries identify the ledger entries in the state on which the run was
-	// planned, for a rebuild from the bare ledger. The state contained every entry below ObservedThrough.
-	// ObservedEntries is a hash of its other entries up to ObservedLast, except entries of fired timers. All three
-	// fields are empty for a retry.
+	// planned, for a rebuild from the bare ledger. The state contained every entry below ObservedThrough. ObservedEntries
+	// is a hash of the state's other entries up to ObservedLast, except entries of fired timers. All three fields are
+	// empty for a retry.
 	ObservedThrough string `json:"observed_through,omitempty"`
 	ObservedLast    string `json:"observed_last,omitempty"`
 	ObservedEntries string `json:"observed_entries,omitempty"`
@@ -229,7 +229,7 @@ type Error struct {
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 }
 
-// DispatchEnqueued acknowledges that the queue has accepted the task.
+// DispatchEnqueued acknowledges that the queue has accepted the queue task of an attempt.
 type DispatchEnqueued struct {
 	DispatchID    string `json:"dispatch_id"`
 	RunID         string `json:"run_id"`
@@ -237,11 +237,11 @@ type DispatchEnqueued struct {
 	Attempt       int32  `json:"attempt"`
 	Generation    int32  `json:"generation"`
 	QueueTaskName string `json:"queue_task_name"`
-	// Deduplicated reports that the queue already had the task.
+	// Deduplicated reports that the queue already had a queue task with this name.
 	Deduplicated bool `json:"deduplicated,omitempty"`
 }
 
-// DispatchFailed reports that the queue permanently rejected the task.
+// DispatchFailed reports that the queue permanently rejected the queue task of an attempt.
 type DispatchFailed struct {
 	DispatchID string `json:"dispatch_id"`
 	RunID      string `json:"run_id"`
@@ -271,7 +271,7 @@ type TimerRequested struct {
 	Payload    json.RawMessage `json:"payload,omitempty"`
 }
 
-// TimerEnqueued acknowledges that the queue has accepted the timer.
+// TimerEnqueued acknowledges that the queue has accepted the queue task of a timer.
 type TimerEnqueued struct {
 	TimerID       string `json:"timer_id"`
 	Generation    int32  `json:"generation"`
@@ -304,12 +304,12 @@ type AttemptRef struct {
 	Attempt   int32  `json:"attempt"`
 	AttemptID string `json:"attempt_id"`
 	WorkerID  string `json:"worker_id,omitempty"`
-	// GrantedAttempts counts the extra attempts granted for losses to infrastructure. A fold that has not seen these
-	// losses takes the number from this field.
+	// GrantedAttempts is the number of extra attempts that were granted because earlier attempts were lost. A fold that
+	// has not seen these losses takes the number from this field.
 	GrantedAttempts int32 `json:"granted_attempts,omitempty"`
 }
 
-// MaxGrantedAttempts is the maximum number of extra attempts that a task gets for losses to infrastructure.
+// MaxGrantedAttempts is the maximum number of extra attempts that a task gets for lost attempts.
 const MaxGrantedAttempts = 10
 
 // TaskStarted reports that a worker has begun an attempt.

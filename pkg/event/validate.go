@@ -19,7 +19,7 @@ const (
 	MaxRef        = 2048           // object keys and URIs
 	MaxLabels     = 64
 	MaxLabelValue = 1024
-	MaxSelection  = 10_000 // root assets, partitions
+	MaxSelection  = 10_000 // the number of root assets, and of selected partitions
 	MaxChecks     = 1000
 	MaxMetrics    = 256
 	MaxLog        = 256      // bytes of a log in an event

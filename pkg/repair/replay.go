@@ -30,7 +30,7 @@ type replay struct {
 	keeps bool
 	// versions are the versions of partitions that an earlier bare rebuild has created.
 	versions versions
-	// lost describes the folded groups that the ledger has lost, one line each.
+	// lost describes the folded groups and their plans that are missing or damaged, one line each.
 	lost []string
 }
 
@@ -42,8 +42,8 @@ func (cfg Config) newReplay(from string, l *evictor) *replay {
 const drainEvery = 10_000
 
 // fold folds groups in the given order. It folds even a group whose timestamps are far ahead, if the record says that
-// the group was folded: builds without the reason CLOCK_AHEAD folded such groups. See [clampToStoreTime]. If a group is
-// missing from the ledger, fold adds it to r.lost. It returns other read errors.
+// the group was folded: builds without the reason CLOCK_AHEAD folded such groups. See [clampToStoreTime]. fold adds
+// missing groups, damaged groups and lost plans to r.lost. It returns all other read errors.
 func (r *replay) fold(ctx context.Context, order []place) error {
 	for i, p := range order {
 		if i%drainEvery == 0 && !r.keeps {
@@ -118,9 +118,9 @@ func (r *replay) apply(p place, g fold.Group) {
 	r.versions.note(g, fold.Apply(r.state, g))
 }
 
-// maxClaim is how far an event's timestamp may be ahead of the time in the name of the event's entry. A compactor
-// folds timestamps at most [ids.MaxAhead] ahead of the store's time of the upload, and an entry's name is at most a
-// minute behind that time.
+// maxClaim is how far an event's timestamp may be ahead of the time in the name of the event's entry. A compactor folds
+// a timestamp only if it is at most [ids.MaxAhead] ahead of the store's time of the upload, and an entry's name is at
+// most a minute behind that time.
 const maxClaim = 2 * ids.MaxAhead
 
 // clampToStoreTime corrects timestamps of a folded group that are far ahead. The time in the name of the group's

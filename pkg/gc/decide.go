@@ -88,7 +88,7 @@ type Hidden struct {
 type Rows struct {
 	// Visible is the partition's visible materialization. Zero: it has none.
 	Visible Success
-	// Hidden says when a person has hidden Visible. Zero: nobody has.
+	// Hidden is a person's decision to hide the visible materialization. Zero: nobody has hidden it.
 	Hidden Hidden
 	// Successes lists all recorded successes of the partition and approvals of its candidates, live and
 	// in history, in any order.

@@ -38,7 +38,7 @@ var (
 type Config struct {
 	// Issuer signs the tokens, with one of the keys at KeysURL.
 	Issuer, KeysURL string
-	// Audience is this service's URL. A token's audience must be this URL or one below it.
+	// Audience is this service's URL. A token's audience must be this URL or a URL below it.
 	Audience string
 	// Accounts are the authorized callers, by e-mail address.
 	Accounts []string
@@ -105,14 +105,14 @@ func (v *Verifier) Verify(ctx context.Context, authorization string) (account st
 	return claims.Email, nil
 }
 
-// covers reports whether an audience is this service's URL or one below it.
+// covers reports whether an audience is this service's URL or a URL below it.
 func (v *Verifier) covers(audience string) bool {
 	rest, ok := strings.CutPrefix(audience, v.cfg.Audience)
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// keySet records a failed read of the keys in the context of the verification. The error of the oidc package does not
-// distinguish a failed read from an invalid token.
+// keySet stores the error of a failed read of the keys in the [context.Context] of the verification, because the error
+// of the oidc package does not distinguish a failed read from an invalid token.
 type keySet struct{ oidc.KeySet }
 
 type keysFailed struct{}

@@ -109,7 +109,7 @@ func (q *Queue) end(l *lane, t *task) {
 	q.names.add(taskName{l.name, t.Name}, q.opts.Clock.Now())
 }
 
-// drop removes an empty lane.
+// drop removes the lane if it is empty.
 func (q *Queue) drop(l *lane) {
 	if len(l.tasks) == 0 && l.inFlight == 0 {
 		delete(q.lanes, l.name)

@@ -27,8 +27,7 @@ type Manifest struct {
 	// Timeline is the ULID of the timeline: all revisions share it until a rebuild.
 	Timeline string `json:"timeline"`
 	Revision int64  `json:"revision"`
-	// Nonce is a ULID that is unique to one publish. It identifies the owner of the
-	// revision.
+	// Nonce is a ULID that is unique to one publish. It identifies the writer that published the revision.
 	Nonce string `json:"nonce"`
 	// Parent is the preceding revision; nil for the first of a timeline.
 	Parent *Ref `json:"parent,omitempty"`
@@ -82,9 +81,8 @@ type Watermarks struct {
 	CaughtUpAt event.Time `json:"caught_up_at,omitempty,omitzero"`
 }
 
-// Wakeup names the wakeup (package wakeup) that makes a sweeper visit the domain. Two rules
-// make wakeups as reliable as manifests, whatever writers and sweepers do concurrently,
-// and wherever they die:
+// Wakeup names the wakeup (package wakeup) that makes a sweeper visit the domain. Two rules make wakeups as reliable as
+// manifests, whatever writers and sweepers do concurrently, and at whatever point they die:
 //
 //   - The wakeup at the minute At was created before the manifest was published, and At is later than Through.
 //   - A wakeup is deleted only if its minute is at or before the Through of a committed
@@ -186,9 +184,9 @@ type File struct {
 	// ledger_entries.
 	MinEntry string `json:"min_entry_id,omitempty"`
 	MaxEntry string `json:"max_entry_id,omitempty"`
-	// Run is the ULID of the sorted run that a file of a paged table belongs to. The files of a run
-	// are neighbours in the index, sorted by key, and do not overlap. Min and Max are the least and
-	// the greatest key of the file.
+	// Run is the ULID of the sorted run that a file of a paged table belongs to. The files of a sorted run are
+	// neighbours in the index, sorted by key, and do not overlap. Min and Max are the least and the greatest key of the
+	// file.
 	Run string `json:"sorted_run,omitempty"`
 	Min Cell   `json:"min_key,omitzero"`
 	Max Cell   `json:"max_key,omitzero"`

@@ -122,8 +122,8 @@ func (r *recorder) history() []porcupine.Operation {
 	return checked
 }
 
-// network connects the clients to the store. It delays everything and loses requests
-// and responses. Some creates take effect seconds or hours after the client has received an error.
+// network connects the clients to the store. It delays every request and every response, and loses some of them. Some
+// creates take effect seconds or hours after the client has received an error.
 type network struct {
 	blob.Store
 	t  *testing.T

@@ -16,8 +16,8 @@
 //     matches, and always before it deletes anything.
 //   - The hint names a revision that was the newest a short time ago. It saves a listing. It may be outdated, absent
 //     or invalid, so readers never trust it.
-//   - A pin is a byte-for-byte copy of a revision that outlives its collection. It is created before the boundary
-//     passes the revision.
+//   - A pin is a byte-for-byte copy of a revision, which stays when the revision is collected. It is created before the
+//     boundary passes the revision.
 //
 // # Publishing
 //

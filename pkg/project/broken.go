@@ -67,7 +67,7 @@ func (l *loader) certain(selection string) bool {
 	return err == nil && !l.nameless
 }
 
-// If servo.yaml has problems, breakReaders marks as broken all assets whose queries read files or use extensions. The
+// breakReaders marks as broken all assets whose queries read files or use extensions, if servo.yaml has problems: the
 // settings in servo.yaml determine which files and extensions queries may use.
 func (l *loader) breakReaders() {
 	for i := range l.assets {

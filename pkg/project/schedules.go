@@ -29,7 +29,7 @@ type schedule struct {
 	event.Schedule
 	file yamlFile
 	node *yaml.Node // the name of the schedule
-	// fields are the nodes of its fields, by name, such as cron and dst.gap.
+	// fields are the nodes of the schedule's fields, by name, such as cron and dst.gap.
 	fields map[string]*yaml.Node
 	// upstream is the value of the field run.upstream, or "".
 	upstream string
@@ -412,7 +412,7 @@ func (l *loader) collectSchedules() {
 
 // checkSelections reports selections that match no asset, dimensions that no selected asset has, and schedules that
 // select partitioned assets but no partitions. Problems in asset files may hide assets, tags or partitions. In this
-// case, it omits reports that hidden assets, tags or partitions could refute.
+// case, checkSelections omits the reports that could be wrong because of what is hidden.
 func (l *loader) checkSelections() {
 	if len(l.schedules) == 0 {
 		return

@@ -19,15 +19,16 @@ import (
 var (
 	headerStart = regexp.MustCompile(`^((?:\s|--[^\n]*\n)*/\*[ \t]*servo)(?:\s|\*/)`)
 	headerLate  = regexp.MustCompile(`/\*[ \t]*servo\s`)
-	// firstComment matches the start of a first comment and its first word.
+	// firstComment matches the start of the comment at the beginning of a file, and the first word of this comment.
 	firstComment = regexp.MustCompile(`^(?:\s|--[^\n]*\n)*(/\*[\s*!]*([A-Za-z_-]*)(?:[ \t]*:)?)`)
 	// fieldFollows matches what follows the word servo in a comment that was probably meant as a header.
 	fieldFollows = regexp.MustCompile(`^(?:[ \t]*\n|[ \t]+[a-z_]+:)`)
 )
 
-// findMisspelt finds a first comment that was probably meant as a header. It returns the start of the comment and the
-// start of the fields in it. Examples are comments that begin with "/* servo:" or "/* sevro", if the names of fields
-// follow. Such a comment is an error: as an ordinary comment, its fields would be ignored.
+// findMisspelt reports whether the comment at the beginning of a file was probably meant as a header. It returns the
+// start of the comment and the start of the fields in it. Examples are comments that begin with "/* servo:" or "/*
+// sevro", if the names of fields follow. Such a comment is an error: as an ordinary comment, its fields would be
+// ignored.
 func findMisspelt(text []byte) (start, fields int, ok bool) {
 	at := firstComment.FindSubmatchIndex(text)
 	if at == nil {

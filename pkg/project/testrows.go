@@ -137,8 +137,8 @@ func (f yamlFile) testValue(n *yaml.Node) testcase.Value {
 	}
 }
 
-// spelled parses a text that contains a YAML list or mapping, as the value of a column with a list, struct or map
-// type. It returns nil for other texts.
+// spelled parses a text that contains a YAML list or mapping. Such a text can be the value of a column with a list,
+// struct or map type. spelled returns nil for other texts.
 func spelled(text string) *testcase.Value {
 	text = strings.TrimSpace(text)
 	if !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {

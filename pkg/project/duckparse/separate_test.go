@@ -55,7 +55,7 @@ const (
 	end   = "getvariable('date_end')"
 )
 
-// TestBatchesThatMix maps queries with a batch to the problem that Load must report, because they may mix partitions.
+// TestBatchesThatMix maps queries that may mix the partitions of a batch to the problem that Load must report.
 func TestBatchesThatMix(t *testing.T) {
 	const (
 		window   = "a window function sees rows of several partitions"

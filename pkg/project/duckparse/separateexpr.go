@@ -13,7 +13,8 @@ type filter struct {
 	span      bool // the condition compares value with the span of the batch
 }
 
-// filters splits conditions into those that restrict rows to the partitions of the batch and all others.
+// filters splits conditions: found are those that restrict rows to the partitions of the batch, and rest are all
+// others.
 func (s *separation) filters(f *frame, conditions []any) (found []filter, rest []any) {
 	bounds := map[string]int{} // the compared ends, by the id of the expression: 1 is the start, 2 the end, 3 both
 	for _, condition := range conditions {

@@ -185,7 +185,7 @@ func (s *separation) functionRows(n map[string]any, with *withRows, lateral *fra
 }
 
 // isKnownFunction reports whether the rows of a table function depend on its arguments and on files only. Other table
-// functions read tables by name, or describe the state of DuckDB, such as query_table and duckdb_variables.
+// functions, such as query_table and duckdb_variables, read tables by name or describe the state of DuckDB.
 func isKnownFunction(name string) bool {
 	return strings.HasPrefix(name, "read_") || strings.HasPrefix(name, "parquet_") || slices.Contains(knownFunctions, name)
 }

@@ -50,8 +50,8 @@ var separateInZones = []string{
 	"SELECT " + zoneDay + " AS date, count(*) AS n FROM raw.hours a JOIN raw.hours b USING (hour) GROUP BY hour",
 }
 
-// TestBatchesThatMixTimeZones maps queries with daily partitions in another time zone than UTC to the problem that
-// Load must report.
+// TestBatchesThatMixTimeZones contains queries with daily partitions in a time zone other than UTC, and the problem
+// that Load must report for each query.
 func TestBatchesThatMixTimeZones(t *testing.T) {
 	const (
 		column   = "the column date of the result may differ"

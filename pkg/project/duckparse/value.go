@@ -29,7 +29,7 @@ type value struct {
 	// month.
 	label string
 	// count is "", or the variable of the project, such as var_days, that sets the number of days between the date and
-	// the variable or column. If count is set, min and max have an arbitrary large value.
+	// the variable or column. If count is set, min and max are large numbers without a meaning.
 	count string
 }
 

@@ -349,8 +349,8 @@ func (c Calendar) Newest(d *Dimension, n int) ([]string, error) {
 	return a.values(max(a.first, last-int64(n)+1), last)
 }
 
-// EmptySet returns the name of a key set of the space that has no keys. It returns "" if every key set has keys. A
-// space with an empty key set has no partitions.
+// EmptySet returns the name of an empty key set of the space. It returns "" if every key set has keys. A space with an
+// empty key set has no partitions.
 func (c Calendar) EmptySet(s *Space) string {
 	if s == nil {
 		return ""

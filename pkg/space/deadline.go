@@ -43,7 +43,7 @@ func (d *Deadlines) Next(key string) (next string, at time.Time, ok bool, err er
 	if err != nil {
 		return "", time.Time{}, false, fmt.Errorf("dimension %s: %w", d.axis.Name, err)
 	}
-	if d.axis.clocked() { // index would ignore the phase of the axis
+	if d.axis.clocked() { // index ignores the phase of the axis
 		start, err := time.Parse(layoutHour, key)
 		if err != nil {
 			return "", time.Time{}, false, d.axis.notAPeriod(key)

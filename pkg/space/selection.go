@@ -52,7 +52,7 @@ const (
 	latest = "latest"
 	// today and yesterday are the days that the calendar shows in the zone of the dimension.
 	today, yesterday = "today", "yesterday"
-	// everything, if the selection consists only of this word, selects every expected partition.
+	// everything selects every expected partition, if the selection consists only of this word.
 	everything = "all"
 )
 

@@ -416,7 +416,7 @@ func TestRangesJoinsNeighbours(t *testing.T) {
 	require.Empty(t, space.Ranges(all, nil))
 }
 
-// Has parses a key as JSON only if the faster split cannot read the key. Both must agree.
+// Has parses a key as JSON only if the faster split cannot read the key. Both ways must return the same values.
 func TestMembersHasEqualsParse(t *testing.T) {
 	s := space.New(space.Days("2025-01-01", "2025-01-31").Dimensions[0], space.Dimension{Name: "a", Kind: space.Static, Values: []string{"é", "x", `"`, "y"}})
 	members, err := space.Calendar{}.Members(s)

@@ -49,8 +49,8 @@ type Envelope struct {
 	AdmittedUntil event.Time `json:"admitted_until,omitzero"`
 	// LogBytes is how many bytes of a log [Finished] may contain. 0: the sender accepts no log.
 	LogBytes int32 `json:"log_bytes,omitempty"`
-	// Without describes the upstream tasks that did not succeed, if the trigger rule of the task allows them. The task
-	// must not read their outputs.
+	// Without describes the upstream tasks that did not succeed, if the trigger rule lets the task start nevertheless.
+	// The task must not read the outputs of these upstream tasks.
 	Without Without `json:"without,omitempty"`
 	// CausalToken is a ULID smaller than every id that this dispatch causes.
 	CausalToken string `json:"causal_token,omitempty"`
@@ -77,8 +77,8 @@ type Callbacks struct {
 	Authorization Authorization `json:"authorization,omitzero"`
 }
 
-// Authorization is the Authorization header of each callback. Headers are secret; URLs are
-// not, because logs and proxies record them.
+// Authorization is the Authorization header of each callback. The headers are secret. The URLs are not secret, because
+// logs and proxies record URLs.
 type Authorization struct {
 	Started   string `json:"started,omitempty"`
 	Heartbeat string `json:"heartbeat,omitempty"`
@@ -168,7 +168,7 @@ type CommitMarker struct {
 	RowCount   int64              `json:"row_count"`
 	ByteSize   int64              `json:"byte_size"`
 	SchemaHash string             `json:"schema_hash,omitempty"`
-	// Columns are the columns that all Parquet files of the output have. It is empty if they are not
+	// Columns are the columns that all Parquet files of the output have. The list is empty if the columns are not
 	// known.
 	Columns []CommitMarkerColumn `json:"columns,omitempty"`
 	// Cells are the partitions of a batch, in the order in which its task lists them. If Cells is empty, the output

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// An envelope describes 10,000 upstreams that did not succeed. If there are more, the envelope says only that the set
-// is unknown.
+// An envelope describes up to 10,000 upstreams that did not succeed. If there are more, the envelope does not say which
+// upstreams succeeded.
 func TestEnvelopeDescribesManyFailedUpstreams(t *testing.T) {
 	var tasks []string
 	for i := range contract.MaxWithout {

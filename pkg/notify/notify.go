@@ -28,8 +28,8 @@ import (
 // Sender sends messages.
 type Sender struct {
 	Clock clock.Clock
-	// Secrets returns the value of the secret with a reference. If Secrets is nil, channels with secrets cannot be
-	// used.
+	// Secrets returns the value of the secret with the given reference. If Secrets is nil, channels with secrets cannot
+	// be used.
 	Secrets func(ctx context.Context, reference string) (string, error)
 	// Redactor hides the values of secrets in the log of this process. It may be nil.
 	Redactor *secret.Redactor
@@ -130,7 +130,7 @@ func (s *Sender) slack(ctx context.Context, c *release.Channel, m *Message) erro
 	return post(ctx, c, text, http.Header{"Content-Type": {"application/json; charset=utf-8"}}, body, secret.NewMask([]string{text}))
 }
 
-// post sends a body. mask hides secrets in the error. It is nil if there are none.
+// post sends a body. mask hides secrets in the error. It is nil if there are no secrets.
 func post(ctx context.Context, c *release.Channel, to string, header http.Header, body []byte, mask *secret.Mask) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {

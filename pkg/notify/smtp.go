@@ -80,8 +80,8 @@ func (c *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// PartialError means that a mail was sent, but that the server refused some of its recipients. The mail must not be sent
-// again, because the others have received it.
+// PartialError means that a mail was sent, but that the server refused some of its recipients. The mail must not be
+// sent again, because the other recipients have received it.
 type PartialError struct{ Err error }
 
 // Error implements error.

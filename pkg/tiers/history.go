@@ -100,8 +100,8 @@ func (cfg *Config) extend(
 			return nil, segment, err
 		}
 	}
-	// Each segment needs an id of its own: collectors delete files that share an id together, and segments are replaced
-	// at different times.
+	// Each segment needs an id of its own: collectors delete all files with the same id at once, but segments are
+	// replaced at different times.
 	segment = f.Named(cfg.Domain, manifest.TierHistory, cfg.IDs.New())
 	return kept, segment, cfg.create(ctx, segment.Key, f.Data)
 }

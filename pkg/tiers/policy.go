@@ -23,7 +23,7 @@ const (
 	// bytes of all inline rows.
 	smallShare = 8
 	// fanIn is the minimum number of successive L1 deltas that a merge adds at once. If a manifest has more than maxL1
-	// of them, the merge includes all.
+	// L1 deltas, the merge includes all of them.
 	fanIn, maxL1 = 4, 64
 	// manyDeltas is the number of deltas above which a new base is written. It is far more than
 	// usual, and far less than a manifest may contain.

@@ -54,7 +54,7 @@ type Options struct {
 	// MaxInline is how many bytes of rows a manifest may contain before they are written to files. 0 means 64 KiB; a
 	// negative value means no bytes.
 	MaxInline int64
-	// MinBase is the minimum size of deltas, in bytes, for which a new base is written. 0 means 8 MiB.
+	// MinBase is the minimum total size of the deltas, in bytes, for which a new base is written. 0 means 8 MiB.
 	MinBase int64
 	// MaxSegment is the maximum number of rows that are encoded at once as a history segment. 0 means
 	// [snapshot.MaxSegment].

@@ -36,7 +36,7 @@ var (
 	seed = flag.Uint64("seed", 0, "seed of random choices; 0: a new one each time")
 )
 
-// If childArg is its first argument, the test binary runs as the process under test.
+// If the first argument is childArg, the test binary runs as the process under test.
 const childArg = "run-as-child"
 
 func TestMain(m *testing.M) {

@@ -272,7 +272,7 @@ func (w *witness) markerKeys() []string {
 	return keys
 }
 
-// layered returns short assets, each of which depends on two of the previous layer.
+// layered returns short assets in layers. Each asset depends on two assets of the previous layer.
 func layered(prefix string, layers, width int) []asset {
 	var assets []asset
 	for layer := range layers {

@@ -47,7 +47,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// builtPrograms reports whether the function programs was called. If it was, TestMain removes the folder at the end.
+// builtPrograms is true if [programs] was called. In this case, TestMain removes the folder at the end.
 var builtPrograms atomic.Bool
 
 // program returns the command that runs one of Servo's programs. With -full, it runs the built program. Otherwise it

@@ -43,8 +43,8 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// with adds a member if its value is set.
-func (o object) with(name string, value any) object {
+// add adds a member if its value is set.
+func (o object) add(name string, value any) object {
 	switch v := value.(type) {
 	case string:
 		if v == "" {
@@ -71,7 +71,7 @@ func openapi(s *schema) ([]byte, error) {
 	paths, at := object{}, map[string]int{}
 	tags := []any{}
 	for _, x := range s.services {
-		tags = append(tags, object{}.with("name", string(x.desc.Desc.Name())).with("description", oneLine(comment(x.desc.Comments))))
+		tags = append(tags, object{}.add("name", string(x.desc.Desc.Name())).add("description", oneLine(comment(x.desc.Comments))))
 		for _, m := range x.methods {
 			for i, r := range m.routes {
 				path := short(r.path)
@@ -94,7 +94,7 @@ func openapi(s *schema) ([]byte, error) {
 		for _, v := range e.Values {
 			names = append(names, string(v.Desc.Name()))
 		}
-		schemas = append(schemas, member{nameOf(e.Desc), object{}.with("type", "string").with("description", oneLine(comment(e.comments))).with("enum", names)})
+		schemas = append(schemas, member{nameOf(e.Desc), object{}.add("type", "string").add("description", oneLine(comment(e.comments))).add("enum", names)})
 	}
 	document := object{
 		{"openapi", "3.1.0"},
@@ -200,7 +200,7 @@ func (s *schema) operation(x service, m method, r route, n int) object {
 }
 
 func (s *schema) parameter(f *protogen.Field, in string) object {
-	p := object{{"name", string(f.Desc.Name())}, {"in", in}}.with("description", oneLine(comment(f.Comments)))
+	p := object{{"name", string(f.Desc.Name())}, {"in", in}}.add("description", oneLine(comment(f.Comments)))
 	if in == "path" || s.rules[f.Desc.FullName()].required {
 		p = append(p, member{"required", true})
 	}
@@ -220,7 +220,7 @@ func (s *schema) messageSchema(m *protogen.Message) object {
 			}
 		}
 	}
-	return append(object{}.with("description", oneLine(comment(m.Comments))), o...)
+	return append(object{}.add("description", oneLine(comment(m.Comments))), o...)
 }
 
 // objectSchema returns the schema of an object that has the given fields. In requests, a field is optional unless a
@@ -237,7 +237,7 @@ func (s *schema) objectSchema(fields []*protogen.Field, sent bool) object {
 			required = append(required, string(f.Desc.Name()))
 		}
 	}
-	o := object{{"type", "object"}, {"properties", properties}}.with("required", required)
+	o := object{{"type", "object"}, {"properties", properties}}.add("required", required)
 	if sent {
 		o = append(o, member{"additionalProperties", false})
 	}
@@ -252,13 +252,13 @@ func (s *schema) fieldSchema(f *protogen.Field, sent bool) object {
 	r := s.rules[f.Desc.FullName()]
 	switch {
 	case f.Desc.IsMap():
-		o := object{{"type", "object"}, {"additionalProperties", s.valueSchema(f.Message.Fields[1], r, sent)}}.with("maxProperties", r.maxItems)
+		o := object{{"type", "object"}, {"additionalProperties", s.valueSchema(f.Message.Fields[1], r, sent)}}.add("maxProperties", r.maxItems)
 		if r.maxKeyLen > 0 {
 			o = append(o, member{"propertyNames", object{{"maxLength", r.maxKeyLen}}})
 		}
 		return o
 	case f.Desc.IsList():
-		return object{{"type", "array"}, {"items", s.valueSchema(f, r, sent)}}.with("maxItems", r.maxItems)
+		return object{{"type", "array"}, {"items", s.valueSchema(f, r, sent)}}.add("maxItems", r.maxItems)
 	}
 	return s.valueSchema(f, r, sent)
 }
@@ -289,7 +289,7 @@ func (s *schema) valueSchema(f *protogen.Field, r rule, sent bool) object {
 	case protoreflect.DoubleKind:
 		return object{{"type", "number"}}
 	default:
-		return object{{"type", "integer"}, {"format", kind.String()}}.with("minimum", r.min).with("maximum", r.max)
+		return object{{"type", "integer"}, {"format", kind.String()}}.add("minimum", r.min).add("maximum", r.max)
 	}
 }
 
@@ -300,12 +300,12 @@ func stringSchema(f *protogen.Field, r rule, sent bool) object {
 		if sent && !r.required && !f.Desc.IsList() {
 			in = append([]string{""}, in...)
 		}
-		return o.with("enum", in)
+		return o.add("enum", in)
 	}
 	if !sent {
 		return o
 	}
-	o = o.with("maxLength", r.maxLen)
+	o = o.add("maxLength", r.maxLen)
 	if r.required {
 		o = append(o, member{"minLength", 1})
 	}

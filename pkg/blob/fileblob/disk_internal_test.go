@@ -80,7 +80,7 @@ func (d *disk) system(boot string, background *[]func()) *system {
 		boot:        boot,
 		openBeneath: openBeneath,
 		write: func(f *os.File, p []byte, off int64) (int, error) {
-			if err := d.at(); err != nil {
+			if err := d.beforeCall(); err != nil {
 				n, _ := f.WriteAt(p[:d.random.IntN(len(p))], off)
 				return n, err
 			}
@@ -90,7 +90,7 @@ func (d *disk) system(boot string, background *[]func()) *system {
 		},
 		sync: func(f *os.File) error { return d.do(func() error { d.syncedLog(f); return nil }) },
 		fsync: func(f *os.File) error {
-			if err := d.at(); err != nil {
+			if err := d.beforeCall(); err != nil {
 				if images := d.objects[d.rel(f)]; len(images) > 0 {
 					images[len(images)-1].lost = true
 				}
@@ -100,7 +100,7 @@ func (d *disk) system(boot string, background *[]func()) *system {
 			return nil
 		},
 		syncAll: func(*os.File) error {
-			if err := d.at(); err != nil {
+			if err := d.beforeCall(); err != nil {
 				d.loseUnflushed()
 				return err
 			}
@@ -127,14 +127,14 @@ func (d *disk) system(boot string, background *[]func()) *system {
 }
 
 func (d *disk) do(call func() error) error {
-	if err := d.at(); err != nil {
+	if err := d.beforeCall(); err != nil {
 		return err
 	}
 	return call()
 }
 
-// at is called before each system call. It counts d.in down, and executes the fate when d.in reaches 0.
-func (d *disk) at() error {
+// beforeCall is called before each system call. It counts d.in down, and executes the fate when d.in reaches 0.
+func (d *disk) beforeCall() error {
 	d.look()
 	if d.in--; d.in != 0 {
 		return nil

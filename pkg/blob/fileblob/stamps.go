@@ -23,7 +23,7 @@ type stamps struct {
 	last int64
 }
 
-// next returns a version that is greater than old and greater than all earlier versions.
+// next returns a version that is greater than the parameter old and greater than all earlier versions.
 func (s *stamps) next(old int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,7 +46,7 @@ func realSystem(background *sync.WaitGroup) system {
 	}
 }
 
-// openIn passes the descriptor of a folder to the function do, which opens a file in that folder. While do runs, the
+// openIn passes the descriptor of a folder to the function do, which opens a file in that folder. During the call, the
 // descriptor cannot be closed, and its number cannot be reused.
 func openIn(folder *os.File, verb, name string, do func(fd int) (int, error)) (*os.File, error) {
 	opened, err := -1, error(nil)

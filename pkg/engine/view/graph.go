@@ -95,8 +95,8 @@ func GraphOf(assets []GraphAsset, o GraphOptions) Graph {
 	return g
 }
 
-// show sets g.Nodes to the visible nodes of a tree: every asset if all is true, and otherwise the groups. It replaces
-// each group whose id the parameter expand lists with the nodes in the group.
+// show sets g.Nodes to the visible nodes of a tree: every asset if all is true, and otherwise the groups. Instead of a
+// group whose id is in the parameter expand, it shows the nodes in the group.
 func (g *Graph) show(root *graphGroup, expand []string, all bool) {
 	g.Nodes = nil
 	var walk func(*graphGroup)

@@ -31,7 +31,7 @@ const (
 type waiting struct {
 	entry string
 	nth   int  // position among the domain's entries, in the order in which they became durable
-	timer bool // a timer fired in the entry
+	timer bool // the entry records that a timer fired
 }
 
 // noteEntry updates the oracle for a new ledger entry.

@@ -355,9 +355,9 @@ func (o *oracle) checkOnlyShown(f *followed, blobs blob.Store) {
 			there[id] = true
 		case ok && strings.HasPrefix(object.Key, uri):
 		case ok && o.w.lost(blobs, uri):
-			// The collector reads commit markers only if several executions have files. So if the winner's files were deleted
-			// and only a loser's files are left, the collector keeps these as if they were the winner's, until a later version
-			// supersedes the output.
+			// The collector reads commit markers only if several executions have files. So if the winner's files were
+			// deleted and only a loser's files are left, the collector keeps the loser's files as if they were the
+			// winner's, until a later version supersedes the output.
 		case !ok && id < f.manifest.BaseSnapshot.RunsFrom && !cells[path.Dir(path.Dir(path.Dir(object.Key)))]:
 			// Accept the object: the row of its run was deleted, so it is unknown whether the object belongs to an
 			// output.

@@ -29,8 +29,7 @@ import (
 // act like servo admin merge. Only the format of merged files is simulated: a merged file contains the files of all its
 // outputs, byte for byte. So the oracle can compare the bytes that a task reads with the bytes of the outputs.
 
-// drawMerging enables merging in some worlds. It runs after all other draws, because they depend on values that it
-// changes.
+// drawMerging enables merging in some worlds. Other draws depend on values that drawMerging changes, so it runs last.
 func (c *World) drawMerging() {
 	if r := random(c.Seed, "merging", 0); r.IntN(6) == 0 && c.Overtaken == 0 {
 		c.merge(r)
@@ -319,7 +318,7 @@ func (o *oracle) checkIndex(d ids.Domain, prefix string) {
 		}
 		f, err := merged.Describe(ctx, o.w.blobs, prefix, e)
 		if err != nil {
-			continue // the file was damaged, or deleted by a writer that did not learn that the index names it
+			continue // the file was damaged, or deleted by a writer that did not learn that the index names the file
 		}
 		o.merged[e.ID] = &mergedFile{prefix: prefix, since: o.w.now(), cells: f.Cells}
 		o.w.fault("merged file published")

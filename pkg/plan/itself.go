@@ -35,8 +35,7 @@ func (a *Asset) CheckItself() error {
 	return nil
 }
 
-// backward returns an error if a partition would read a period of its own asset that is not earlier than its own
-// period.
+// backward returns an error if a partition would read the same period or a later period of its own asset.
 func (a *Asset) backward() error {
 	read := a.dep(a.Key)
 	if read.Map.Op == "" && len(read.Map.Dimensions) == 0 {

@@ -104,8 +104,8 @@ func (r *Readers) Of(reader, upstream ids.AssetKey) (*space.Reader, error) {
 	return found, nil
 }
 
-// Reads returns the partitions of an upstream asset that one partition of another asset, the reader, reads. The planner
-// and the evaluation of staleness both use it.
+// Reads returns the upstream partitions that one partition of the reader reads. The planner and the evaluation of
+// staleness both use it.
 func (r *Readers) Reads(reader, upstream ids.AssetKey, partitionKey string) (space.Image, error) {
 	edge, err := r.Of(reader, upstream)
 	if err != nil {

@@ -139,7 +139,7 @@ func (v *validator) checkedOutput(t *Task) {
 	case t.Output != event.OutputNone || len(t.DependsOn) > 0:
 		v.fail("task %s only checks an output, so it must have the output none and no dependencies", t.TaskKey)
 	case (t.Checked != nil) != work.HasFiles():
-		v.fail("task %s: it must name the output that it checks if its asset has files, and no output if its asset has none", t.TaskKey)
+		v.fail("task %s: if its asset has files, the task must name an output to check; otherwise, it must name none", t.TaskKey)
 	case t.Checked != nil && t.Checked.TaskKey != "":
 		v.fail("task %s must check the output of an earlier run", t.TaskKey)
 	case t.Checked != nil:

@@ -95,7 +95,7 @@ func (w Windows) Code(code string, clip Clip) string {
 // because a task with a batch records a fingerprint that depends on the clips of all its partitions.
 func (w Windows) Codes(code string) [][]string {
 	if len(w) == 0 {
-		return [][]string{{code}} // Clip returns 0 for all partitions
+		return [][]string{{code}} // the method Clip returns 0 for all partitions
 	}
 	all := make([][]string, clips)
 	for clip := range clips {

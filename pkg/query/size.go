@@ -30,7 +30,7 @@ type sizes struct {
 	result mapping.Result
 	most   int64
 	chunk  mapping.IdxT // the next chunk
-	rows   []int64      // the sizes of those rows of the current chunk that next has not returned
+	rows   []int64      // the sizes of those rows of the current chunk that the method next has not returned
 }
 
 // newSizes returns the sizes of the rows of a result. A size above "most" is not exact, because measuring stops there.

@@ -79,7 +79,7 @@ func (w *Workspace) follow(ctx context.Context) error {
 	if err == nil {
 		w.Follow(m)
 	}
-	return ctx.Err() // no error: opening the state will report why the manifest cannot be read
+	return ctx.Err() // ignore err: opening the state will report why the manifest cannot be read
 }
 
 // Close closes the store.

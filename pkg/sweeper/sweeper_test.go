@@ -213,7 +213,7 @@ func TestSweepContinuesAfterStoreErrors(t *testing.T) {
 	require.Equal(t, []wakeup.Wakeup{kept}, w.left())
 }
 
-// The number of hanging domains exceeds the number of concurrent sweeps. They must not block the other domains.
+// The number of hanging domains exceeds the number of concurrent sweeps. The hanging domains must not block the others.
 func TestHangingDomainsDoNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)

@@ -268,9 +268,9 @@ func verify(data []byte, entries []Entry) error {
 	return nil
 }
 
-// archived returns the entries in the existing file that is named after the first entry. Another archiver created the
-// file, or this one did before it crashed or lost the response. archived returns no entries if the file does not
-// contain the first entry.
+// archived returns those of the given entries that are in the existing file with the name of the first entry. Another
+// archiver created the file, or this one did before it crashed or lost the response. archived returns no entries if the
+// file does not contain the first entry.
 func (a *Archiver) archived(ctx context.Context, entries []Entry) ([]Entry, error) {
 	file, err := load(ctx, a.cfg.Store, a.cfg.Domain, entries[0].ID)
 	if err != nil && !errors.Is(err, errDamaged) {

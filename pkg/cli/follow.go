@@ -171,7 +171,7 @@ func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 	}
 }
 
-// triggerBackfill is the trigger of the chunks of a backfill.
+// triggerBackfill is the value of Run.TriggerType for runs of backfills.
 const triggerBackfill = "backfill"
 
 // unfinished returns the unfinished runs that are not paused, oldest first.

@@ -295,7 +295,7 @@ func (a *app) trouble(ctx context.Context, s *session) error {
 		s.dir, view.Span(a.Clock.Now().Sub(since)), err, hint)
 }
 
-// ownerTrouble returns errOwnerGone if the owner has ended. It tells the user once that an owner does not answer.
+// ownerTrouble returns errOwnerGone if the owner has ended. It tells the user when the owner stops answering.
 func (a *app) ownerTrouble(ctx context.Context, s *session) error {
 	if s.cloud {
 		return nil

@@ -139,7 +139,7 @@ func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 }
 
 // delay returns how long to wait before the next try. The delay doubles with each try, and is then shortened by up to
-// half. The amount is derived from the key, so that the tries of several writers spread out and replays stay
+// half. This reduction is derived from the key, so that the tries of several writers spread out and replays stay
 // deterministic.
 func (b *batch) delay() time.Duration {
 	d := min(firstDelay<<min(b.attempts-1, 16), lastDelay)

@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// The rows of partition_status that are in history are in sorted runs: files of up to [state.PageRows] rows, sorted by
-// key. A later sorted run may contain newer versions of rows in earlier sorted runs.
+// In history, the rows of partition_status are in sorted runs: files of up to [state.PageRows] rows, sorted by key. A
+// later sorted run may contain newer versions of rows in earlier sorted runs.
 
 const partitionsTable = "partition_status"
 
@@ -28,7 +28,7 @@ type pageReader func(context.Context, extent) ([]*state.Partition, error)
 
 // SortedRuns groups the files of a paged table by the sorted runs that they belong to.
 func SortedRuns(files []manifest.File) (runs [][]manifest.File) {
-	first := 0 // the first file of the current run
+	first := 0 // the first file of the current sorted run
 	for i := range files {
 		if last := i + 1; last == len(files) || files[last].Run != files[i].Run || files[i].Run == "" {
 			runs = append(runs, files[first:last:last])
@@ -379,8 +379,8 @@ func (s *Snapshot) newest(ctx context.Context, asset, partition string, read row
 	return newest, nil
 }
 
-// rowReader returns the row with a key in a file of partition_status. It returns nil if the file does not contain the
-// key.
+// rowReader returns the row with the given key from a file of partition_status. It returns nil if the file does not
+// contain the key.
 type rowReader func(context.Context, manifest.File, manifest.Cell) (*state.Partition, error)
 
 // rowReaderOf returns a function that returns single rows. For each row, the function reads the whole extent of the
@@ -415,8 +415,8 @@ func rowOf(page []*state.Partition, key manifest.Cell) *state.Partition {
 	return page[i]
 }
 
-// row returns the row with a key in a file. If the file is not cached, row decodes only the keys of one part, and one
-// row.
+// row returns the row with the given key from a file. If the file is not cached, row decodes only the keys of one part,
+// and one row.
 func (h History) row(ctx context.Context, f manifest.File, key manifest.Cell) (*state.Partition, error) {
 	if !h.divided() {
 		return h.rowReaderOf(h.page)(ctx, f, key)
@@ -442,8 +442,8 @@ func (h History) row(ctx context.Context, f manifest.File, key manifest.Cell) (*
 	return found, nil
 }
 
-// cell returns the row with a key in a part of a file. It returns nil if the part does not contain the key. It
-// decodes only the keys of the part, and one row.
+// cell returns the row with the given key from a part of a file. It returns nil if the part does not contain the key.
+// It decodes only the keys of the part, and one row.
 func (h History) cell(e extent, key manifest.Cell) (*state.Partition, error) {
 	if page, has := h.codec.pages.get(e.name()); has {
 		return rowOf(page, key), nil

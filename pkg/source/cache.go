@@ -55,8 +55,8 @@ func NewCache(dir string, now func() time.Time) *Cache {
 	return &Cache{dir: dir, now: now, keep: keepUnused, open: map[string]*held{}}
 }
 
-// Get returns the folder of an unpacked archive. The folder stays in the cache at least until release is called. If
-// the cache does not contain the archive, Get calls fetch, which returns the compressed archive.
+// Get returns the folder of an unpacked archive. The folder stays in the cache at least until release is called. If the
+// cache does not contain the archive, Get calls the function fetch, which returns the compressed archive.
 func (c *Cache) Get(ctx context.Context, sha string, fetch func(context.Context) ([]byte, error)) (dir string, release func(), err error) {
 	if err := c.hold(sha); err != nil {
 		return "", nil, err

@@ -37,8 +37,8 @@ type Cutoff struct {
 	Partitions string
 }
 
-// evictable is a row type that defines which of its rows are closed. If stop is true, no row with a greater key is
-// closed, and the search ends.
+// evictable is a row type that defines which of its rows are closed. If stop is true, neither this row nor any row with
+// a greater key is closed, and the search ends.
 //
 // Every eviction with the same cutoff must remove the same rows, no matter when it runs. So the result may depend on
 // the row itself, on the cutoff, and on other rows that have not changed since the cutoff. If another row has changed

@@ -376,7 +376,7 @@ func TestProjectFolderWithPatternCharactersIsRejected(t *testing.T) {
 	w.plan.Root = filepath.Join(w.root, "a*b")
 	require.NoError(t, os.Mkdir(w.plan.Root, 0o700))
 	w.storePlan()
-	require.Contains(t, w.failed("a/b").Message, "rename it")
+	require.Contains(t, w.failed("a/b").Message, "rename the folder")
 }
 
 func TestUnreadablePlanFailsTask(t *testing.T) {

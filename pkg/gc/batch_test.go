@@ -85,7 +85,7 @@ func TestCollectBatchWhenAllPartitionsAreSuperseded(t *testing.T) {
 	require.Zero(t, f.collect(gc.Options{}).Files)
 }
 
-// A live run that reads one partition keeps the whole batch.
+// A batch is kept as a whole if one of its partitions is visible, or if a live run reads one.
 func TestDecideBatchKeepsWhatOnePartitionKeeps(t *testing.T) {
 	t.Parallel()
 	old, visible := version(1, 100*day), version(2, 50*day)

@@ -40,7 +40,8 @@ func deleted(garbage []gc.Garbage) map[string]gc.Reason {
 
 func TestDecideKeepsThreeVersionsForThirtyDays(t *testing.T) {
 	t.Parallel()
-	// Version n became visible n days ago, so version n was superseded n-1 days ago.
+	// The versions became visible 50, 40, 20, 5 and 2 days ago. Each version was superseded when the next one became
+	// visible.
 	var rows gc.Rows
 	var all []gc.Materialization
 	for _, ago := range []int{50, 40, 20, 5, 2} {

@@ -469,7 +469,7 @@ func TestRunWaitsUntilPlansAreFolded(t *testing.T) {
 	require.Len(t, f.collect(gc.Options{}).Counts, 1)
 }
 
-// After a rebuild, rows have other sequence numbers.
+// After a rebuild, rows have other sequence numbers, so only revisions of the new timeline count.
 func TestRunWaitsAnHourAfterARebuild(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -19,8 +19,8 @@ const (
 	MaxRequestID     = 256
 )
 
-// RunSpec says what a request runs. A planner resolves it against the release that is current when
-// the request is planned.
+// RunSpec says what a request runs. An automator resolves it against the release that is current when the request is
+// planned.
 type RunSpec struct {
 	// Assets and Exclude are selections: "clean/daily", "tag:gold". All selects every asset.
 	Assets  []string `json:"assets,omitempty"`
@@ -166,8 +166,8 @@ type RequestRefused struct {
 	// Release is the release on which the automator tried to plan the request; "": no release is deployed.
 	Release string `json:"release,omitempty"`
 	Error   Error  `json:"error"`
-	// Chunk says which partitions of a backfill's chunk need no run; nil: the request is not for a chunk, or the planner
-	// found no such partition.
+	// Chunk says which partitions of a backfill's chunk need no run; nil: the request is not for a chunk, or the
+	// automator found no such partition.
 	Chunk *ChunkPlan `json:"chunk,omitempty"`
 }
 

@@ -58,7 +58,7 @@ type BackfillCreated struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
-// ChunkPlan is a planner's result for the remaining partitions of a chunk. The lists contain positions in the chunk:
+// ChunkPlan is an automator's plan for the remaining partitions of a chunk. The lists contain positions in the chunk:
 // see [ParsePositions]. A remaining partition that is in neither list cannot be planned.
 type ChunkPlan struct {
 	// Planned are the partitions of the run, in the order of the keys of their tasks.

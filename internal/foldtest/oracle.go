@@ -87,11 +87,11 @@ func checkTask(s *state.State, t *state.Task) error {
 	case !admitted && (t.State == state.TaskDispatched || t.State == state.TaskRunning):
 		return fail("it has no slots")
 	case waits != (row != nil):
-		return fail("exactly the tasks that wait for a worker must have an outbox row")
+		return fail("a task must have an outbox row if and only if it waits for a worker")
 	case row != nil && (row.AttemptID != t.AttemptID || row.Status != state.DispatchPending && row.Status != state.DispatchCreated):
 		return fail("its outbox row is " + string(row.Status) + " for attempt " + row.AttemptID)
 	case (beat != nil) != (t.State == state.TaskRunning):
-		return fail("exactly the running tasks must have a heartbeat")
+		return fail("a task must have a heartbeat if and only if it is running")
 	case beat != nil && beat.AttemptID != t.AttemptID:
 		return fail("its heartbeat belongs to another attempt")
 	case waits && (attempt == nil || attempt.State != state.AttemptAdmitted):

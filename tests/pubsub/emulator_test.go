@@ -190,7 +190,7 @@ func TestRejectedPushIsRedeliveredAndFolded(t *testing.T) {
 	d.awaitFolded(d.trigger(false))
 }
 
-// In an earlier version, the client had no timeout, and so the service did not stop.
+// The emulator stops before the service. In an earlier version, the client had no timeout, so the service did not stop.
 func TestPulledMessagesAreFoldedAndServiceStops(t *testing.T) {
 	client, gone := emulator(t)
 	d := newDomain(t, client)

@@ -1,5 +1,5 @@
 // Package refused_test sends invalid requests to the services and to a worker: forged, expired, replayed and malformed
-// requests, and requests of other tenants. Each one must be rejected with the expected status, and must write nothing.
+// requests, and requests of other tenants. Each one must be answered with the expected status, and must write nothing.
 package refused_test
 
 import (

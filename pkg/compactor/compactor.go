@@ -234,9 +234,9 @@ func (c *Compactor) Run(ctx context.Context) error {
 	}
 }
 
-// pause waits for as long as the encoding for the last publish took, so that entries accumulate meanwhile. Writing a
-// file takes half a millisecond, whatever its size, so fewer and larger batches take less time in total. A row that
-// changes twice in a batch is written once.
+// pause waits for as long as the encoding of files has taken since the last pause, so that entries accumulate
+// meanwhile. Writing a file takes half a millisecond, whatever its size, so fewer and larger batches take less time in
+// total. A row that changes twice in a batch is written once.
 func (c *Compactor) pause(ctx context.Context) error {
 	wait := min(c.encodingTime, maxPause)
 	c.encodingTime = 0

@@ -16,7 +16,7 @@ const (
 	notifiedDelay = 300 * time.Millisecond
 )
 
-// noteWriter records whether another writer has published a manifest.
+// noteWriter records when a manifest was published, if another writer has published it.
 func (c *Compactor) noteWriter(m *manifest.Manifest) {
 	if m.Writer != c.cfg.Writer {
 		c.otherWriterAt.Store(m.PublishedAt.Time().UnixMilli())
@@ -46,8 +46,8 @@ func (c *Compactor) linger(r Request) time.Duration {
 	return 0
 }
 
-// refreshFirst is called before a step folds entries. It loads the state that another writer has published. This read
-// costs a third of a lost race, and shows which entries are already folded.
+// refreshFirst is called before a step folds entries. If another writer has published recently, it loads the newest
+// state. This read costs a third of a lost race, and shows which entries are already folded.
 func (c *Compactor) refreshFirst(ctx context.Context, r Request) error {
 	if r.Sweep && c.manifest != nil {
 		// In an idle domain, nothing else would notice that the state was rebuilt.

@@ -482,9 +482,9 @@ type fireRequest struct {
 	Generation int32  `json:"generation"`
 }
 
-// serveFire handles the queue's request to fire a timer. It first brings the projections up to date, because they
-// could lack a heartbeat that prevents a timeout. The request only says that the timer is due: the fold decides what
-// follows.
+// serveFire handles the queue's request to fire a timer. If the projections are old, it first brings them up to date,
+// because they could lack a heartbeat that prevents a timeout. The request only says that the timer is due: the fold
+// decides what follows.
 func (d *Dispatcher) serveFire(w http.ResponseWriter, r *http.Request) {
 	var req fireRequest
 	if err := contract.ReadJSON(r.Body, &req); err != nil || req.TimerID == "" {

@@ -307,8 +307,8 @@ func (f *finder) requests() {
 	}
 }
 
-// checks adds an item for each check whose last result is a failure. It adds none if the asset already has an item
-// for a failed task or for an output in quarantine, or if the checked output was approved.
+// checks adds an item for each check of severity CRITICAL or ERROR whose last result is a failure. It adds none if the
+// asset already has an item for a failed task or for an output in quarantine, or if the checked output was approved.
 func (f *finder) checks(ctx context.Context, snap *snapshot.Snapshot) error {
 	known := map[string]bool{}
 	for i := range f.found {

@@ -34,10 +34,10 @@ type renaming struct {
 	to  map[string]string // new names by old names
 }
 
-// rename finds two kinds of entries: entries that need new names, and entries that have new names but still exist
-// under the old ones. The parameter order contains the places of all groups. Entries below the parameter complete get
-// no new names: listings were complete up to this id, so no entry below it has a name far ahead.
-func (cfg Config) rename(ctx context.Context, order []place, complete string) (*renaming, error) {
+// rename finds two kinds of entries: entries that need new names, and entries that have new names but still exist under
+// the old ones. The parameter order contains the places of all groups. Entries below completeID get no new names:
+// listings were complete up to this id, so no entry below it has a name far ahead.
+func (cfg Config) rename(ctx context.Context, order []place, completeID string) (*renaming, error) {
 	r := &renaming{cfg: cfg, to: map[string]string{}}
 	ahead, err := cfg.farAhead(ctx)
 	if err != nil || len(ahead) == 0 {
@@ -49,7 +49,7 @@ func (cfg Config) rename(ctx context.Context, order []place, complete string) (*
 	}
 	for _, p := range order {
 		entry := p.entryID()
-		if name, ok := ahead[entry]; ok && p.ahead == nil && entry >= complete {
+		if name, ok := ahead[entry]; ok && p.ahead == nil && entry >= completeID {
 			r.to[entry] = name
 		}
 		if old, ok := from[entry]; ok {

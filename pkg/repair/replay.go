@@ -142,8 +142,7 @@ func entriesOf(order []place) []string {
 	return slices.Compact(entries)
 }
 
-// expired returns the runs that a group names and that the state no longer keeps, because their ids are below the
-// parameter from.
-func expired(st *state.State, g fold.Group, from string) []string {
-	return slices.DeleteFunc(fold.Names(g), func(run string) bool { return run >= from || st.Runs.Get(run) != nil })
+// expired returns the runs that a group names and that the state no longer keeps, because their ids are below minRun.
+func expired(st *state.State, g fold.Group, minRun string) []string {
+	return slices.DeleteFunc(fold.Names(g), func(run string) bool { return run >= minRun || st.Runs.Get(run) != nil })
 }

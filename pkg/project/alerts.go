@@ -29,7 +29,7 @@ const defaultGroup = 10 * time.Minute
 
 // unbuiltCauses maps planned causes, which rules cannot name yet, to the reason or an alternative.
 var unbuiltCauses = map[string]string{
-	"publish_failed":     "`servo status` shows the places of publish that could not be updated",
+	"publish_failed":     "`servo status` shows the published places that could not be updated",
 	"sensor_failing":     "sensors are not supported",
 	"automation_limited": "conditions are not supported",
 }

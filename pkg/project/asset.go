@@ -316,7 +316,7 @@ var assetFields = table[declared]{
 			{Type: "string", Pattern: "^[a-z0-9_]+/[a-z0-9_]+$", PatternHelp: "Write namespace/name, of a-z, 0-9 and _."},
 			new(depFields.shape(shape{Description: "A dependency and how it is read."}, "asset")),
 		}},
-		Description: "Assets that this one waits for and reads. A query must list only assets that it does not select from, or for which it sets `map`.",
+		Description: "Assets that this one waits for and reads. A query needs to list an asset only if it does not select from the asset, or to set `map`.",
 		Examples:    []any{[]any{"raw/weather"}},
 	}, yamlFile.deps),
 	other("partitions", partitionsShape(), yamlFile.partitions),

@@ -70,14 +70,14 @@ var channelFields = table[release.Channel]{
 		Examples:    []any{map[string]any{"host": "smtp.example.com", "from": "servo@example.com", "to": []any{"data@example.com"}, "user": "servo", "password": "file:smtp"}},
 	}, "host", "from", "to"), func(f yamlFile, n *yaml.Node, c *release.Channel) { f.smtp(n, c) }),
 	other("pubsub", pubsubFields.shape(shape{
-		Description: "Publish a CloudEvent to a topic of Pub/Sub. It needs the services on Google Cloud.", Examples: []any{map[string]any{"topic": "projects/p/topics/servo"}},
+		Description: "Publish a CloudEvent to a topic of Pub/Sub. Only the services on Google Cloud can use this channel.", Examples: []any{map[string]any{"topic": "projects/p/topics/servo"}},
 	}, "topic"), func(f yamlFile, n *yaml.Node, c *release.Channel) {
 		c.PubSub = &release.PubSubChannel{}
 		f.mapping(n, "pubsub", pubsubFields.fields(f, c.PubSub))
 		f.require(n, "pubsub", "topic")
 	}),
 	other("file", fileFields.shape(shape{
-		Description: "Append a line of JSON to a file. It works on one machine.", Examples: []any{map[string]any{"path": "alerts.jsonl"}},
+		Description: "Append a line of JSON to a file. Only `servo` on one machine can use this channel.", Examples: []any{map[string]any{"path": "alerts.jsonl"}},
 	}, "path"), func(f yamlFile, n *yaml.Node, c *release.Channel) {
 		c.File = &release.FileChannel{}
 		f.mapping(n, "file", fileFields.fields(f, c.File))

@@ -64,10 +64,10 @@ var (
 )
 
 func environmentsShape() shape {
-	each := environmentFields.shape(shape{Description: "The settings that replace the settings of the file."})
+	each := environmentFields.shape(shape{Description: "The settings that replace those of the base."})
 	return shape{
 		Type: "object", PropertyNames: &shape{Pattern: domainPattern}, Additional: &each, MaxProperties: maxEnvironments,
-		Description: "Environments, by name: settings that replace the settings of the file. Mappings are merged. Lists are replaced. Variables must exist in the base, with the same type. " +
+		Description: "Environments, by name. The settings of an environment replace those of the base, which are all settings outside of `environments`. Mappings are merged. Lists are replaced. Variables must exist in the base, with the same type. " +
 			"--env chooses one.",
 		Examples: []any{map[string]any{"prod": map[string]any{"workspace": "prod", "deploy": "explicit", "protected": true, "pools": map[string]any{"warehouse": 8}}}},
 	}

@@ -39,7 +39,7 @@ func timeFields(kind space.Kind) table[periods] {
 			func(_ yamlFile, n *yaml.Node, p *periods) { p.end = n }),
 		other("timezone", shape{
 			Type: "string", MinLength: 1, Default: "UTC", Examples: []any{"Europe/Paris"},
-			Description: "The time zone: it decides when a " + noun + " begins and ends.",
+			Description: "The time zone: it decides when each " + noun + " begins and ends.",
 		}, func(f yamlFile, n *yaml.Node, p *periods) { f.timezone(n, &p.Timezone) }),
 		other("ready_after", typed("duration", shape{
 			Description: "How long after the end of each " + noun + " Servo begins to expect the partition. Default: 0.", Examples: []any{"2h"},

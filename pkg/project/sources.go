@@ -131,7 +131,7 @@ var httpfsFields = table[plan.External]{
 	other("secrets", shape{
 		Type: "object", PropertyNames: &shape{Pattern: plan.AttachPattern}, MaxProperties: plan.MaxSecrets,
 		Additional: func() any {
-			s := externalSecretFields.shape(shape{Description: "A secret of DuckDB. Its settings that are secret are references."}, "type")
+			s := externalSecretFields.shape(shape{Description: "A secret of DuckDB. The settings whose values are secret are references."}, "type")
 			return &s
 		}(),
 		Description: "Secrets for the prefixes, by name.",

@@ -32,7 +32,7 @@ func (s *separation) filters(f *frame, conditions []any) (found []filter, rest [
 		}
 		switch {
 		case bound == afterStart:
-			s.report(condition, "write >= instead of >", "an instant at the start of a partition is left out only if the partition is the first of the batch")
+			s.report(condition, "write >= instead of >", "the condition excludes the start of a partition only if the partition is the first of the batch")
 		case bound != 0 && id != "" && (bounds[id] == 3 || f.keys[id] || f.times[id]):
 			found = append(found, filter{value, id, condition, true})
 		case bound != 0:

@@ -104,11 +104,11 @@ func (l *workload) watchedOf(d ids.Domain) (all []event.WatchedAsset) {
 	return all
 }
 
-// channelLog counts, for each notification, how often a process tried to send it, and how often its channel accepted
-// it.
+// channelLog counts, for each notification, how many times a process tried to send it, and how many times its channel
+// accepted it.
 type channelLog struct {
 	mu    sync.Mutex
-	tried map[string]int // number of tries by notification
+	tried map[string]int // number of tries, by notification
 	sent  map[string]int
 }
 

@@ -257,8 +257,8 @@ func (c *World) drawLimits() {
 	}
 }
 
-// drawFaults draws the faults of a world. A quarter of all worlds has no faults. In the other worlds, each kind of
-// fault is enabled with probability 1/2, and is rare or frequent.
+// drawFaults draws the faults of a world. A quarter of all worlds has no faults. In the other worlds, most kinds of
+// faults are enabled with probability 1/2, and an enabled kind is rare or frequent.
 func drawFaults(r *rand.Rand) Faults {
 	var f Faults
 	if r.IntN(4) == 0 {

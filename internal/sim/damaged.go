@@ -25,8 +25,8 @@ const (
 	maxUnrestored = 5 * time.Minute
 )
 
-// drawDamage enables damage of committed outputs in some worlds. Damage is a fault, and some draws depend on whether
-// the world has faults. So drawDamage runs after all other draws.
+// drawDamage enables damage of committed outputs in some worlds. It runs after drawOutage and drawSweeps, which draw
+// their faults only in worlds that already have other faults.
 func (c *World) drawDamage() {
 	if r := random(c.Seed, "damaged outputs", 0); r.IntN(4) == 0 {
 		c.Faults.Damaged = 1 + r.IntN(400>>r.IntN(4))

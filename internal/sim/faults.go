@@ -43,7 +43,7 @@ type Faults struct {
 	// Damaged is drawn for each committed output: a bit of one of its files is flipped, or the file is truncated,
 	// replaced or deleted.
 	Damaged int
-	// Wipe is how often projections are damaged or deleted. An operator then rebuilds them.
+	// Wipe is how many times projections are damaged or deleted. An operator then rebuilds them.
 	Wipe int
 	// Absence is the length of an outage, in minutes. No process runs during the outage. It begins before faults stop,
 	// and postpones the end of faults by its length.

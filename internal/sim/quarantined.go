@@ -26,7 +26,7 @@ const (
 	warningCheck  = "warning"
 )
 
-// drawChecks draws whether the assets of the world have checks. In half of the worlds they do.
+// drawChecks gives checks to some assets of half of the worlds.
 func (c *World) drawChecks() {
 	if r := random(c.Seed, "checks", 0); r.IntN(2) == 0 {
 		c.Checked = 1 + r.IntN(1000)

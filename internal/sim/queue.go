@@ -29,7 +29,7 @@ type queued struct {
 const (
 	firstDelivery = time.Second
 	lastDelivery  = time.Minute
-	// maxDeliveries is how often a task is delivered before the queue drops it.
+	// maxDeliveries is how many times a task is delivered before the queue drops it.
 	maxDeliveries = 60
 )
 

@@ -355,7 +355,7 @@ func (w *world) wrote(verb, key string) {
 	}
 }
 
-// maxNotices is how often a notification is delivered before it is dropped.
+// maxNotices is how many times a notification is delivered before it is dropped.
 const maxNotices = 20
 
 // notify delivers a notification about an object, as Pub/Sub does.

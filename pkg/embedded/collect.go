@@ -17,7 +17,7 @@ import (
 const (
 	// collectedFile records where the next pass of the collector begins, and when a pass last checked all outputs.
 	collectedFile = "collected.json"
-	// collectEvery is how often all outputs are checked.
+	// collectEvery is the time between two checks of all outputs.
 	collectEvery = time.Hour
 	// collectWithin limits the duration of a pass while the stack serves, and closingWithin the duration of the last
 	// pass, which a closing stack runs. collectMost limits the deletions of each pass.

@@ -11,10 +11,6 @@ import (
 	"time"
 )
 
-// MaxSamples is the maximum number of samples of one asset. An estimate uses the samples of the newest successful
-// attempts.
-const MaxSamples = 32
-
 // Unknown is the value of a measure that no attempt has reported.
 const Unknown = -1
 
@@ -75,7 +71,7 @@ type Asset struct {
 type Estimate struct {
 	// Tasks is the number of tasks. Unknown is how many of them belong to assets without earlier attempts.
 	Tasks, Unknown int
-	// Work is the sum of the durations of all tasks. Rows and Bytes are the sizes of their outputs.
+	// Work is the sum of the median durations of all tasks. Rows and Bytes are the sizes of their outputs.
 	Work        time.Duration
 	Rows, Bytes int64
 	// CPU is the CPU time of all tasks, except those of assets without a measured CPU time.

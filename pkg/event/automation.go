@@ -102,7 +102,7 @@ type Schedule struct {
 	Run     RunSpec `json:"run"`
 	Overlap string  `json:"overlap,omitempty"`  // default skip
 	CatchUp string  `json:"catch_up,omitempty"` // default none
-	// WindowSec is how many seconds after its instant a missed tick may still be caught up; 0: no limit. It has no
+	// WindowSec is the maximum age, in seconds, of a missed instant that still becomes a tick; 0: no limit. It has no
 	// effect with the policy none.
 	WindowSec int64 `json:"window_sec,omitempty"`
 	// PauseAfterFailures is the number of consecutive failures after which the schedule is paused; 0:

@@ -152,7 +152,7 @@ func (c *checker) retryRules(path string, rules []string) {
 func (c *checker) graph(path string, tasks []TaskDef, position map[string]int32) {
 	missing := make([]int32, len(tasks)) // for each task, the number of its upstreams that are not ordered yet
 	downstream := make([][]int32, len(tasks))
-	dependent := make([]int32, len(tasks)) // for each task, 1 + the index of the last task seen so far that depends on it
+	dependent := make([]int32, len(tasks)) // for each task T, 1 + the index of the last task seen so far that depends on T
 	for i := range tasks {
 		for j, key := range tasks[i].DependsOn {
 			upstream, ok := position[key]

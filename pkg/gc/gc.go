@@ -32,8 +32,8 @@ type Config struct {
 	*domain.Handle
 	// Keep is the retention rule. Nil: the default for all assets and logs.
 	Keep Rule
-	// Published returns the materializations that readers of published places may find. They are kept. If Published is
-	// nil, there are none.
+	// Published returns the materializations that readers of published places may find. They are kept. Nil: there are no
+	// published places.
 	Published func() (map[string]bool, error)
 }
 

@@ -132,7 +132,7 @@ func (k keySet) VerifySignature(ctx context.Context, jwt string) ([]byte, error)
 // read again so soon, so the token's key is assumed not to exist.
 var errFresh = errors.New("the issuer has no such key")
 
-// paced rejects requests for the keys until keysAge after the last successful request.
+// paced rejects requests for the keys until keysAge has passed since the last successful request.
 type paced struct {
 	inner http.RoundTripper
 	now   func() time.Time

@@ -113,7 +113,7 @@ func (s *segments) flush(ctx context.Context) error {
 		return err
 	}
 	s.parts, s.buffered = nil, 0
-	run := "" // the id of the only sorted run of paged rows: they are evicted only once
+	run := "" // the id of the sorted run of paged rows; there is only one, because these rows are evicted together
 	for portion := range rows.Chunks(snapshot.MaxSegment) {
 		files, err := s.cfg.Codec.Encode(portion)
 		if err != nil {

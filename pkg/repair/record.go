@@ -24,7 +24,7 @@ func (e *RecordError) Error() string {
 // Unwrap returns the cause.
 func (e *RecordError) Unwrap() error { return e.Err }
 
-// recordError distinguishes damage from a failed read. Only damage is a [RecordError]: a read may
+// recordError distinguishes damage from a failed read. Only damage is a [RecordError], because a failed read may
 // succeed the next time.
 func recordError(err error) error {
 	if errors.Is(err, errNothing) {

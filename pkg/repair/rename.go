@@ -15,9 +15,9 @@ import (
 
 // renaming renames entries that were folded under names far ahead of the store's clock. The new names contain the
 // store's time of the upload. Collection, eviction and archiving use the times in names. With their old names, the
-// entries would stay in the live state, and in every listing, until these times have passed. Older versions of Servo,
-// which did not know the reason CLOCK_AHEAD, folded such entries, and gave greater names to everything that they
-// created later.
+// entries would stay in the live state, and in every listing, until the times in these names have passed. Older
+// versions of Servo, which did not know the reason CLOCK_AHEAD, folded such entries, and gave greater names to
+// everything that they created later.
 //
 // A new name is derived from the old one and the store's time. So a rebuild that is repeated after an interruption
 // chooses the same names.

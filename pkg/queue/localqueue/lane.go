@@ -101,7 +101,7 @@ func (q *Queue) wakeAt(at time.Time) {
 	}
 }
 
-// end removes a task from the queue. Its name stays reserved for the deduplication window.
+// end removes a task from the queue. Its name stays reserved until the deduplication window has passed.
 func (q *Queue) end(l *lane, t *task) {
 	t.ended = true
 	delete(l.tasks, t.Name)

@@ -77,8 +77,8 @@ func (c *refusing) sign(by *identitytest.Issuer, claims identitytest.Claims) str
 // attempt is an attempt whose start was reported.
 type attempt struct {
 	env *contract.Envelope
-	// calls and issued contain the same callbacks: calls in the form of version 1.0 of the worker contract, issued in
-	// the form of version 1.1.
+	// The fields calls and issued contain the same callbacks: calls has them in the form of version 1.0 of the worker
+	// contract, and issued in the form of version 1.1.
 	calls, issued contract.Callbacks
 }
 

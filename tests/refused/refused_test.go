@@ -216,7 +216,7 @@ func (c *refusing) notifications(run *attempt) []request {
 	known := c.ledger(acme)[0]
 	for service, keys := range map[string]map[string]int{
 		"compactor": {
-			// The first entry was folded long ago; the second one was never written.
+			// The entry known was folded long ago; the entry below it was never written.
 			known: http.StatusOK, ledger.Key(acme, ids.AtTime(time.Unix(1, 0))): http.StatusOK,
 			"ledger/orchestration/tenant=../workspace=prod/" + ids.AtTime(time.Unix(1, 0)) + ".json": http.StatusNoContent,
 			"assets/" + run.prefix(): http.StatusNoContent,

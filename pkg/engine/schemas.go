@@ -106,7 +106,7 @@ type schemaChange struct {
 }
 
 // schemaChanges describes how the schemas of the chosen partitions differ from the schemas of the other partitions of
-// the asset. For each schema of a chosen partition, it chooses the newest partition that has a different schema. It
+// the asset. For each schema of a chosen partition, it finds the newest partition that has a different schema. It
 // returns each pair of schemas only once. The schemas of all rows must be known.
 func schemaChanges(rows []*state.Partition, chosen func(*state.Partition) bool) (changes []schemaChange) {
 	rows = slices.SortedFunc(slices.Values(rows), func(a, b *state.Partition) int { return view.ByAge(b, a) }) // the newest first

@@ -90,7 +90,7 @@ func (b *builder) batch(n *node) error {
 	return nil
 }
 
-// batchDimension returns the dimension in which the partitions of a batch differ: the dimension of time or, if
+// batchDimension returns the dimension along which partitions are divided into batches: the dimension of time or, if
 // there is none, the first dimension.
 func batchDimension(s *space.Space) string {
 	if d := s.Time(); d != nil {

@@ -84,8 +84,8 @@ func (c collected) wait(now time.Time) time.Duration {
 	return 0
 }
 
-// collect runs one bounded pass, unless a pass has checked all outputs within the last hour. It
-// returns false if a later pass must continue.
+// collect runs one bounded pass, unless the last check of all outputs is less than an hour old. It returns false if the
+// pass did not reach the last output.
 func (s *Stack) collect(ctx context.Context, within time.Duration) (all bool) {
 	if s.opts.Keep == nil {
 		return true

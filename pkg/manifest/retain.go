@@ -231,7 +231,7 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 			return err
 		}
 		if next > through+1 {
-			return nil // the number of the revision that was current at the time mark is greater than through
+			return nil // the revision that was current at mark comes after through
 		}
 		current, err := w.at(next - 1)
 		if err != nil {

@@ -63,8 +63,8 @@ type loaded struct {
 	// usable means that the field project contains assets. Otherwise, it contains only settings.
 	usable bool
 	graph  *plan.Graph // the graph of the project's assets
-	// release is the hash of the deployed release from which the project was loaded. source is the hash of the archive
-	// of the release's files.
+	// release is the hash of the deployed release that contains the project. source is the hash of the archive of the
+	// release's files; "": tasks use the files of the folder.
 	release, source string
 	// absent is the error of API calls that need assets, if usable is false. If absent is nil, the error is
 	// errNoProject.

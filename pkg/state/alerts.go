@@ -216,8 +216,8 @@ type alerting struct {
 	quiet   sorted[quietItem] // alerts that are not open and have no waiting transition
 	pending sorted[timedItem] // PENDING notifications, by the time at which they became PENDING
 	wanted  sorted[timedItem] // deadlines that wait for a verdict, by WantedAt
-	misses  sorted[Key2]      // open deadline misses, by asset
-	unnamed sorted[Key2]      // open deadline misses that are [DeadlineMiss.Unnamed], by asset
+	misses  sorted[Key2]      // deadline misses without MetAt, by asset
+	unnamed sorted[Key2]      // deadline misses that are [DeadlineMiss.Unnamed], by asset
 	open    int               // number of notifications that are not final; digests are not counted
 	failed  int               // number of UNDELIVERABLE notifications
 }

@@ -175,7 +175,7 @@ func (s *State) UnnamedMisses(yield func(*DeadlineMiss) bool) {
 	})
 }
 
-// MissesOf returns the open misses of an asset, oldest first.
+// MissesOf returns the misses of an asset without MetAt, oldest first.
 func (s *State) MissesOf(asset string) (misses []*DeadlineMiss) {
 	s.index.alerting.misses.Ascend(Key2{A: asset}, func(k Key2) bool {
 		if k.A != asset {

@@ -100,7 +100,8 @@ type Deadline struct {
 	At             event.Time
 	Kind           DeadlineKind
 	RunID, TaskKey string
-	// Timeout is the duration that ends at At. The liveness timer may fire late by up to a tenth of this duration.
+	// Timeout is the duration that ends at At or, for a task, [TimeoutGrace] before At. The liveness timer may fire late
+	// by up to a tenth of this duration.
 	Timeout time.Duration
 	// Candidate is the key of the candidate, if Kind is DeadlineCandidate.
 	Candidate Key3

@@ -293,6 +293,7 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelReads)
+	var fetched []*part
 	for i := range inputs {
 		for j := range inputs[i].parts {
 			p := &inputs[i].parts[j]
@@ -300,6 +301,7 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 				continue // already fetched, for example for the checks of the phase PRE
 			}
 			p.paths = make([]string, len(p.marker.Files))
+			fetched = append(fetched, p)
 			for k, file := range p.marker.Files {
 				key := p.marker.URI + file.Name
 				if local != nil {
@@ -313,7 +315,13 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 			}
 		}
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		for _, p := range fetched {
+			p.paths = nil // a query may be executed again: its files must then be fetched and verified again
+		}
+		return err
+	}
+	return nil
 }
 
 // check compares an input file in a local store with its commit marker.

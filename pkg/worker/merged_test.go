@@ -350,3 +350,24 @@ func TestQueryReadsOnlyCurrentCellsOfMergedFiles(t *testing.T) {
 	w.without(w.read[31:])
 	require.Equal(t, want, w.table("SELECT date, x FROM raw.visits", true, w.read))
 }
+
+// The second execution of a query, without merged files, must not read a file whose check failed before the first one.
+func TestDamagedFileBesideMergedFilesIsNotRead(t *testing.T) {
+	// The worker fetches a file with other columns than the merged file earlier, in order to describe these columns.
+	for _, text := range []string{"SELECT 2 AS x", "SELECT 2 AS x, 'a' AS y"} {
+		for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {
+			w := newManySmall(t, store, 70)
+			w.write("SELECT 1 AS x", w.all()...)
+			w.merge()
+			w.write(text, 30)
+			w.write(strings.Replace(text, "2", "3", 1), 31) // a valid file of the same size, but with another value
+			w.put(w.read[30].URI+"data.parquet", []byte(w.fixture.read(w.read[31].URI+"data.parquet")))
+			w.setPlan(map[string]plan.Work{"mart/b": query("SELECT sum(x) AS x FROM raw.visits")}, task("mart/b", "", map[string]plan.InputSet{visits: {Items: w.read}}))
+			w.plan.PartitionColumns = map[string][]space.Column{visits: w.columns}
+			w.storePlan()
+			got := w.failed("mart/b")
+			require.Equal(t, worker.CodeInvalidInput, got.Code)
+			require.Contains(t, got.Message, "is damaged")
+		}
+	}
+}

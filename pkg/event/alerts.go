@@ -70,7 +70,7 @@ type NotificationEnded struct {
 	NotificationID string `json:"notification_id"`
 	// Try counts the tries, from 1.
 	Try int32 `json:"try"`
-	// Outcome is sent, failed or expired.
+	// Outcome is "sent", "failed" or "expired".
 	Outcome string `json:"outcome"`
 	Error   string `json:"error,omitempty"`
 }

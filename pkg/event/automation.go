@@ -103,7 +103,7 @@ type Schedule struct {
 	Overlap string  `json:"overlap,omitempty"`  // default skip
 	CatchUp string  `json:"catch_up,omitempty"` // default none
 	// WindowSec is the maximum age, in seconds, of a missed instant that still becomes a tick; 0: no limit. It has no
-	// effect with the policy none.
+	// effect with the policy "none".
 	WindowSec int64 `json:"window_sec,omitempty"`
 	// PauseAfterFailures is the number of consecutive failures after which the schedule is paused; 0:
 	// never.
@@ -243,18 +243,18 @@ type AutomationCommand struct {
 	Name      string `json:"name"`   // the name of the schedule, the rule or the channel, or the id of the request or the backfill
 	Verb      string `json:"verb"`
 	Reason    string `json:"reason,omitempty"`
-	// With the verb resume, CatchUp applies the catch-up policy to the instants that passed during the pause.
+	// With the verb "resume", CatchUp applies the catch-up policy to the instants that passed during the pause.
 	CatchUp bool `json:"catch_up,omitempty"`
-	// Overlap is the overlap policy for the verb trigger; it replaces the policy of the schedule.
+	// Overlap is the overlap policy for the verb "trigger"; it replaces the policy of the schedule.
 	Overlap string `json:"overlap,omitempty"`
-	// Instants are the past instants for the verb backfill, oldest first.
+	// Instants are the past instants for the verb "backfill", oldest first.
 	Instants []Time `json:"instants,omitempty"`
-	// With the verb pause, Now makes the command cancel the running chunks of a backfill. Their unfinished partitions run
+	// With the verb "pause", Now makes the command cancel the running chunks of a backfill. Their unfinished partitions run
 	// after the backfill is resumed.
 	Now bool `json:"now,omitempty"`
-	// With the verb set, MaxParallel is the new limit on how many chunks of a backfill run at once.
+	// With the verb "set", MaxParallel is the new limit on how many chunks of a backfill run at once.
 	MaxParallel int32 `json:"max_parallel,omitempty"`
-	// Until is when the effect of the verb mute ends.
+	// Until is when the effect of the verb "mute" ends.
 	Until Time `json:"until,omitempty,omitzero"`
 	// IfTag is the edit tag of the schedule or the backfill that the caller has seen. The command has no effect if
 	// another command or a deployment has changed the schedule or backfill since. "": the command is unconditional.

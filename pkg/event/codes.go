@@ -27,7 +27,7 @@ func Categories() []string {
 	}
 }
 
-// RetryableCategory reports whether errors of a category are retryable by default. Errors of the category user are
+// RetryableCategory reports whether errors of a category are retryable by default. Errors of the category "user" are
 // retried only if the task's policy says so.
 func RetryableCategory(category string) bool {
 	switch category {

@@ -33,7 +33,7 @@ type ProjectDeployed struct {
 	Expects string `json:"expects,omitempty"`
 	// Force deploys the release even if the release in Expects is not the current one.
 	Force bool `json:"force,omitempty"`
-	// Kind is deploy, rollback or local.
+	// Kind is "deploy", "rollback" or "local".
 	Kind        string `json:"kind"`
 	Environment string `json:"environment,omitempty"`
 	Message     string `json:"message,omitempty"`

@@ -19,7 +19,7 @@ type PartitionsMarked struct {
 	// Only the mark "missing" is never replaced.
 	CommandID string `json:"command_id"`
 	Asset     string `json:"asset"`
-	// Mark is stale, fresh or missing.
+	// Mark is "stale", "fresh" or "missing".
 	Mark       string            `json:"mark"`
 	Partitions []MarkedPartition `json:"partitions"`
 	// ObservedSeq and ObservedTime are the fold sequence and the fold time of the state that the writer saw. The mark

@@ -22,7 +22,7 @@ type Payload interface {
 
 // Trigger is the cause of a run.
 type Trigger struct {
-	// Type is manual, cron, sensor, materialization, webhook, backfill or retry.
+	// Type is "manual", "cron", "sensor", "materialization", "webhook", "backfill" or "retry".
 	Type        string `json:"type"`
 	UserID      string `json:"user_id,omitempty"`
 	ScheduleID  string `json:"schedule_id,omitempty"` // for a retry: the schedule of the first run of its chain
@@ -136,7 +136,7 @@ type TaskDef struct {
 	RetryMultiplierPermille int32 `json:"retry_multiplier_permille,omitempty"`
 	// RetryJitterPermille is the random part of the delay, in thousandths.
 	RetryJitterPermille int32 `json:"retry_jitter_permille,omitempty"`
-	// RetryUserErrors also retries errors of the category user that the worker reports as
+	// RetryUserErrors also retries errors of the category "user" that the worker reports as
 	// retryable.
 	RetryUserErrors bool `json:"retry_user_errors,omitempty"`
 	// RetryOn contains the codes and categories of errors that are always retried, and RetryNever those that are never
@@ -193,7 +193,7 @@ const (
 type LimitSet struct {
 	// CommandID makes the command unique.
 	CommandID string `json:"command_id"`
-	// Scope is workspace or pool.
+	// Scope is "workspace" or "pool".
 	Scope string `json:"scope"`
 	// Name is the pool's name; empty for the workspace.
 	Name  string `json:"name,omitempty"`

@@ -25,7 +25,7 @@ type QuarantineResolved struct {
 	Partition string `json:"partition,omitempty"`
 	// MaterializationID is the candidate that the writer saw.
 	MaterializationID string `json:"materialization_id"`
-	// Decision is approve or reject.
+	// Decision is "approve" or "reject".
 	Decision string `json:"decision"`
 	Reason   string `json:"reason,omitempty"`
 	// CommandKey and Fingerprint deduplicate the command, as in [AutomationCommand].

@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold"
 )
 
-// planStore is a store that compares the plans that are read from it with their names. The name of a plan is the
-// SHA-256 of its content.
+// planStore is a store. When a plan is read from it, it compares the content of the plan with the plan's name, which is
+// the SHA-256 of the content.
 type planStore struct {
 	blob.Store
 	// damaged contains the keys of the plans that differ from their names.

@@ -206,7 +206,8 @@ func quarantineLines(t *outline, e *view.Explanation) {
 // causes.
 const maxUpstreams = 20
 
-// causes lists the chain of tasks up to a root cause. If there are several root causes, it lists all of them, too.
+// causes lists the chain of tasks up to a root cause. If there are several root causes, it also lists these, up to
+// [maxUpstreams] of them.
 func (a *app) causes(t *outline, e *view.Explanation) {
 	t.section("because")
 	for _, c := range e.Cause {

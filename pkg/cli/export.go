@@ -109,7 +109,7 @@ func snapshotAt(ctx context.Context, parts *embedded.Workspace, asOf string) (*s
 }
 
 // exported returns the named assets with their visible outputs, and the partition columns of these assets. It leaves
-// out assets that are not in the deployed release of the snapshot.
+// out assets without outputs, and assets that are not in the deployed release of the snapshot.
 func (a *app) exported(
 	ctx context.Context, parts *embedded.Workspace, snap *snapshot.Snapshot, keys []ids.AssetKey, copies bool,
 ) (assets []publisher.Asset, columns map[string][]space.Column, err error) {

@@ -228,7 +228,7 @@ type InputSet struct {
 // Input is one partition of an upstream asset, from this run or an earlier one.
 type Input struct {
 	PartitionKey string `json:"partition_key,omitempty"`
-	// TaskKey is the task of this run that materializes the partition.
+	// TaskKey is the key of the task of this run that materializes the partition.
 	TaskKey string `json:"task_key,omitempty"`
 	// MaterializationID and URI identify the output of an earlier run.
 	MaterializationID string `json:"materialization_id,omitempty"`

@@ -125,7 +125,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	return report.write(filepath.Clean(*out))
 }
 
-// choose returns peers by name; without names, all of them.
+// choose returns the named peers, or all peers if no names are given.
 func choose(all []peer, names []string) ([]peer, error) {
 	if len(names) == 0 {
 		return all, nil

@@ -62,8 +62,8 @@ func (b *bench) sample(ctx context.Context, p peer, workload string) (sample, er
 	return b.samplePeer(ctx, p, dir, workload)
 }
 
-// sampleServo runs servo-bench with two samples and uses the second one, because peers are warmed
-// up as well. Flushes are the average of both, including the start and end of the process.
+// sampleServo runs servo-bench with two samples and uses the second one, because peers are warmed up as well. Flushes
+// are the average of both samples, including the start and end of the process.
 func (b *bench) sampleServo(ctx context.Context, dir, workload string) (done sample, err error) {
 	flushed := work.Flushes(b.device)
 	out, err := output(ctx, b.servo, workload, "--samples", "2", "--dir", dir, "-o", "json")

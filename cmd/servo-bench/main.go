@@ -316,7 +316,8 @@ func samplesFile(path string) (save func([]bench.Result) error, err error) {
 	}, nil
 }
 
-// chooseWorkloads returns the named workloads, or all that can be measured on the store.
+// chooseWorkloads returns the named workloads. Without names, it returns all workloads that can be measured on the
+// store, except those that run only on request.
 func chooseWorkloads(store string, names []string) ([]bench.Workload, error) {
 	var chosen []bench.Workload
 	all := bench.Workloads()

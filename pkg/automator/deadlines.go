@@ -79,7 +79,7 @@ func (a *Automator) verdictAgain(ctx context.Context, snap *snapshot.Snapshot, m
 }
 
 // verdict judges the deadline of a row, if the row has one, and finds the next deadline. If the parameter since is not
-// 0, verdict treats partitions as present if their outputs were made after the time since.
+// 0, verdict treats partitions as present if their outputs were made after this time.
 func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *state.Promise, since event.Time, p *project, known evaluations) event.JudgedDeadline {
 	item := event.JudgedDeadline{
 		Asset: row.AssetKey, Version: row.Version, Period: row.Period, DueAt: row.DueAt, ObservedSeq: snap.State.FoldSeq,
@@ -130,8 +130,8 @@ func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *s
 	return item
 }
 
-// notMadeSince returns the late partitions without those that have an output from after the time since. These outputs
-// may be stale, and their rows may be in history.
+// notMadeSince removes from late the partitions that have an output from after the given time, and returns the
+// remaining partitions. Such an output may be stale, and its row may be in history.
 func notMadeSince(ctx context.Context, snap *snapshot.Snapshot, asset string, late []string, since event.Time) ([]string, error) {
 	made := map[string]bool{}
 	for row, err := range snap.WithHidden(ctx, asset) {

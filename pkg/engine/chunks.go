@@ -39,8 +39,8 @@ type ChunkRequest struct {
 	Document func(ctx context.Context, ref string) (*backfill.Document, error)
 }
 
-// StartChunk plans the partitions of a chunk that are not done, on a snapshot, and starts the run of the chunk. If none
-// of them can run or needs to run, StartChunk refuses the request. It returns nil if another process has already
+// StartChunk plans, on a snapshot, those partitions of a chunk that are not done, and starts the run of the chunk. If
+// none of them can run or needs to run, StartChunk refuses the request. It returns nil if another process has already
 // handled the request.
 func (e *Engine) StartChunk(ctx context.Context, snap *snapshot.Snapshot, r ChunkRequest, now time.Time) error {
 	key, _, _ := state.ParseChunkRequest(r.Row.RequestID)

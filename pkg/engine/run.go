@@ -140,7 +140,7 @@ func atMost(texts []string) []string {
 	return texts
 }
 
-// selectionOf returns the selections of a plan in the form in which the trigger of its run records them: shortened.
+// selectionOf returns the selections of a plan, shortened so that they fit into the event that triggers the run.
 func selectionOf(built *plan.Plan) []string {
 	return atMost(shortened(built.Selected, event.MaxRef))
 }

@@ -248,13 +248,13 @@ func (d *disk) synced(f *os.File) {
 
 func (d *disk) syncedFolder(folder string) {
 	for key, images := range d.objects {
-		at := key
-		for path.Dir(at) != folder && at != "." {
-			at = path.Dir(at)
+		entry := key
+		for path.Dir(entry) != folder && entry != "." {
+			entry = path.Dir(entry)
 		}
-		// The variable at is the folder's direct entry on the path of the key: an object, or a subfolder. If the subfolder
+		// The variable entry is the folder's direct entry on the path of the key: an object, or a subfolder. If the subfolder
 		// was removed, everything in it was removed too.
-		if _, err := os.Stat(filepath.Join(d.dir, at)); at == key || err != nil {
+		if _, err := os.Stat(filepath.Join(d.dir, entry)); entry == key || err != nil {
 			d.objects[key] = images[len(images)-1:]
 		}
 	}

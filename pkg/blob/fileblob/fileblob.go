@@ -89,8 +89,7 @@ const (
 	fileMode   = 0o644
 	// journalLimit is the length at which a journal is rotated.
 	journalLimit = 32 << 20
-	// journalAtRest is the length above which Close rotates a journal. It keeps a directory small while no process
-	// uses it.
+	// journalAtRest is the length above which Close rotates a journal, so that a directory that no process uses is small.
 	journalAtRest = 4 << 20
 	// allocate is the number of bytes by which a journal grows at once. Writing into allocated space does not change
 	// the file's size, so that a flush is one write and takes half the time.

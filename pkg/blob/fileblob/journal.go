@@ -121,8 +121,8 @@ func (s *Store) restart(logs logs, replay bool) error {
 // recoverFiles replays the journals if replay is true, and makes all files durable.
 func (s *Store) recoverFiles(logs logs, replay bool) error {
 	if replay {
-		// Records that are not durable must not become visible. The flush is needed only on systems where this package
-		// cannot distinguish boots. On other systems, all records are already durable.
+		// Flush the journals first, because records that are not durable must not become visible. On systems where this
+		// package can distinguish boots, all these records are already durable.
 		for _, l := range logs {
 			if err := s.sys.sync(l.file); err != nil {
 				return fmt.Errorf("flush journal: %w", err)

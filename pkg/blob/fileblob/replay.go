@@ -66,9 +66,9 @@ func (f *journalState) add(r record, log *os.File, at int64) {
 	f.objects[r.key] = []version{v}
 }
 
-// resolveConflicts drops an object if an object recorded later conflicts with it, because one of the two keys is a
-// folder of the other. The process died before the dropped object got its name; otherwise the later write would have
-// been refused.
+// resolveConflicts drops each object that conflicts with an object that was recorded later. Two objects conflict if the
+// key of one is a folder of the other's key. The process died before the dropped object got its name; otherwise the
+// later write would have been refused.
 func (f *journalState) resolveConflicts() {
 	for key, versions := range f.objects {
 		below := &versions[len(versions)-1]

@@ -308,8 +308,8 @@ func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 // wins. Within a run, the output of the task with the greater key wins. The order in which tasks finish does not
 // matter.
 //
-// If the row of a partition has left the live state, the output of t wins: a row leaves only when every task that can
-// still write its partition belongs to a later run than the row (ADR 076).
+// If the row of a partition has left the live state, the output of t wins: when a row leaves, every task that can still
+// write the partition belongs to a later run than the row (ADR 076).
 func (f *folder) materialized(t *state.Task, cells []event.OutputCell) {
 	if t.AssetKey == "" || t.Kind == event.KindCheck {
 		return

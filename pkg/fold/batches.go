@@ -30,8 +30,8 @@ func whole(t *state.Task, batch []string, p *event.TaskFinished, c *closing) {
 	}
 }
 
-// tasksByPartition returns the task of each partition of a run. The order is that of the partitions of a chunk: by
-// task key, where a partition of a batch is sorted by the key that a task of only this partition would have.
+// tasksByPartition returns the task of each partition of a run. The order is that of the partitions of a chunk: by task
+// key. A partition of a batch is sorted by the key that a task of this partition alone would have.
 func (f *folder) tasksByPartition(run *state.Run) []*state.Task {
 	type named struct {
 		key  string

@@ -51,7 +51,7 @@ func (f *folder) check(g Group) verdict {
 		}
 		if v := f.checkEvent(e.Payload, c, g.Proven); v.outcome != "" {
 			if v.waitsFor != "" && triggersOther(g, v.waitsFor) {
-				// Reject the group now. If it waited for the other run, its own run would be created at an arbitrary later time.
+				// Reject the group now. A waiting group would create its own run at an arbitrary later time.
 				return deadLetter(v.reason, "the group triggers a run and has events of run "+v.waitsFor+", which does not exist or has no plan")
 			}
 			return v

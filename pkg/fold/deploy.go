@@ -8,9 +8,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// checkDeployment rejects a deployment if its writer expected a different current release. It also rejects a
-// deployment that is older than the current one, so that a repeated event never undoes a later deployment. In a
-// rebuild from the bare ledger, other events may prove that a deployment was accepted. Then it is accepted again,
+// checkDeployment rejects a deployment if its writer expected a different current release. It also rejects a deployment
+// that is older than the current one, so that a repeated event never undoes a later deployment. In a rebuild from the
+// bare ledger, other events may prove that a deployment was accepted. In this case, the deployment is accepted again,
 // whichever release its writer expected.
 func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked, proven bool) verdict {
 	if f.recorded(p.DeployID) {

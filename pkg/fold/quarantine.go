@@ -62,8 +62,8 @@ func (f *folder) quarantinePartition(t *state.Task, p *event.TaskFinished, parti
 }
 
 // laterThan looks in a partition for a visible output or a pending candidate that is later than the output of the task
-// t. It returns the run that made the later output, or "". It need not search history: an output whose row is only
-// there is never later, because its run was triggered before all live runs.
+// t. It returns the run that made the later output, or "". It need not search history: an output whose row is only in
+// history is never later, because its run was triggered before all live runs.
 func (f *folder) laterThan(t *state.Task, partition string) (run string) {
 	if visible := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: partition}); visible != nil && isLater(visible.RunID, visible.TaskKey, t) {
 		return visible.RunID

@@ -50,7 +50,7 @@ func (f *folder) expireRequests(limit int) {
 
 // pend makes a request PENDING. The id of its run contains the time at which the request may be planned. That time is
 // not before the time of the entry that releases the request. So runs that later entries trigger have greater ids, with
-// one exception: the id of a run may be older than the entry that triggers it, by up to [MaxRunAge]. Requests that
+// one exception: the id of a run may be up to [MaxRunAge] older than the entry that triggers the run. Requests that
 // become PENDING together get ids in their order.
 func (f *folder) pend(r *state.RunRequest) {
 	at := max(f.st.FoldTime, event.At(ids.Time(f.entry)), f.st.LastReleased()+millisecond)
@@ -212,7 +212,8 @@ func (f *folder) requestRefused(p *event.RequestRefused) verdict {
 }
 
 // cancelRequest ends a request before it becomes a run. In a rebuild without the recorded order, the request may not
-// exist yet. cancelRequest then creates it as cancelled, so that its run is rejected if its trigger is folded later.
+// exist yet. cancelRequest then creates a cancelled request, so that a trigger of its run that is folded later is
+// rejected.
 func (f *folder) cancelRequest(p *event.AutomationCommand) verdict {
 	old := f.st.Requests.Get(p.Name)
 	key, _, ofChunk := state.ParseChunkRequest(p.Name)
@@ -255,8 +256,8 @@ func (f *folder) wake(now event.Time) {
 const MaxWoken = 10_000
 
 // keepWake schedules the domain's only wake timer at the earliest time for which a schedule, a request or a
-// notification waits. If the current timer fires earlier than that, keepWake does not change it: when it fires, the
-// fold schedules it again.
+// notification waits. If the current timer fires earlier, keepWake leaves the timer unchanged: when the timer fires,
+// the fold schedules it again.
 func (f *folder) keepWake() {
 	next, ok := f.st.NextWake()
 	if !ok {

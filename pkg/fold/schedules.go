@@ -164,7 +164,8 @@ func (f *folder) advance(item *event.CalendarItem) {
 	if !old.Live() || old.Version != item.Version || item.After < old.Cursor {
 		return
 	}
-	// In a rebuild without the recorded order, the tick that moved the cursor may not have been folded yet.
+	// An item that begins after the cursor is not skipped: in a rebuild without the recorded order, the tick that moved
+	// the cursor there may not have been folded yet.
 	if old.WantedAt == 0 && item.After == old.Cursor && (item.Calendar <= old.Calendar || item.Error != "" || item.Through > item.After) {
 		return
 	}
@@ -408,8 +409,7 @@ func (f *folder) afterRuns() {
 }
 
 // releaseNext makes the buffered requests of a schedule PENDING, in their order, up to the first one that must still
-// wait. A request waits for all earlier requests, except under allow_all: there it does not wait for a request whose
-// tick has a greater id and does not belong to a backfill (see blockers).
+// wait. See blockers for what a request waits for.
 func (f *folder) releaseNext(schedule string) {
 	if schedule == "" {
 		return

@@ -209,7 +209,8 @@ func refuses(t, up *state.Task) bool {
 // with an error code, CANCELLED or BLOCKED.
 //
 // A failed upstream decides immediately. If an upstream was skipped, but none has failed, decide waits until every
-// upstream has ended: a failure may still follow, and the result must not depend on their order.
+// upstream has ended: a failure may still follow, and the result must not depend on the order in which the upstreams
+// end.
 func decide(t, up *state.Task) (next state.TaskState, code string) {
 	allResolved := t.DepsResolved == t.DepsTotal
 	switch {

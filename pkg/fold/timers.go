@@ -162,7 +162,7 @@ func isLate(timer *state.Timer, firedAt event.Time) bool {
 const maxLivenessDelay = 30 * time.Second
 
 // keepLiveness schedules the domain's only liveness timer at the earliest deadline, rounded up. If the current timer
-// fires earlier than that, keepLiveness does not change it: when it fires, the fold schedules it again. If no
+// fires earlier, keepLiveness leaves the timer unchanged: when the timer fires, the fold schedules it again. If no
 // deadline exists, it keeps the timer as long as runs are live.
 func (f *folder) keepLiveness() {
 	timer := f.st.Liveness()

@@ -14,15 +14,13 @@ import (
 // turns events that are further ahead into dead letters.
 const MaxAhead = time.Hour
 
-// maxLead is how far the ids of a [Source] may run ahead of its clock. It is less than
-// MaxAhead, so that observed ids never cause a writer's own ids to be rejected, even if its
-// clock is off by a few minutes.
+// maxLead is how far the ids of a [Source] may run ahead of its clock. It is less than MaxAhead, so that observed ids
+// never cause a writer's own ids to be rejected, even if the writer's clock is off by a few minutes.
 const maxLead = MaxAhead / 2
 
-// Source mints ULIDs that respect causality: each is greater than every ULID that it has minted or
-// observed. It ignores observed ids that are more than 30 minutes ahead of the clock, and restarts
-// at the clock's time if the clock was set back by more than that: one wrong clock must not affect
-// everybody's ids.
+// Source mints ULIDs that respect causality: each is greater than every ULID that it has minted or observed. It ignores
+// observed ids that are more than 30 minutes ahead of the clock. If the clock was set back by more than 30 minutes, the
+// Source restarts at the clock's time. So one wrong clock does not affect everybody's ids.
 //
 // A Source belongs to one domain, because each id depends on the ids observed before. It is safe
 // for concurrent use.

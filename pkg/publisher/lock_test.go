@@ -11,7 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/publisher"
 )
 
-// Two updates at once use the same temporary names, so one could give a link to the other's partition.
+// Two updates at once use the same temporary names, so one update could rename a link that the other update has
+// created.
 func TestUpdateRefusesSecondUpdate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t.TempDir())

@@ -17,7 +17,7 @@ import (
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 )
 
-// installation is the module evaluated with a user's arguments, except for the values that only exist after Terraform
+// installation is the module evaluated with a user's arguments, except for the values that exist only after Terraform
 // has created resources.
 type installation struct {
 	*module

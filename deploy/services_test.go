@@ -57,7 +57,8 @@ func TestSweeperIsBilledPerRequest(t *testing.T) {
 	}
 }
 
-// dynamic returns the body of the dynamic block of the given kind whose for_each uses the given variable.
+// dynamic finds the dynamic block of the given kind whose for_each uses the given variable, and returns the body of the
+// block.
 func dynamic(t *testing.T, body *hclsyntax.Body, kind, variable string) *hclsyntax.Body {
 	t.Helper()
 	for _, b := range body.Blocks {

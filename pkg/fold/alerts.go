@@ -12,9 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The function of the fold that makes a transition also applies the alert rules to the transition. Each transition is
-// counted in exactly one notification for each channel of each rule that covers the transition (I-31). All times of
-// alerts are fold times, which never move back.
+// The fold function that makes a transition also applies the alert rules to the transition. Each transition is counted
+// in exactly one notification for each channel of each rule that covers the transition (I-31). All times of alerts are
+// fold times, which never move back.
 
 // alertKept is how long an open alert is kept after its last transition.
 const alertKept = 30 * 24 * time.Hour

@@ -233,8 +233,8 @@ func (f *folder) startChunk(run *state.Run, p *event.RunTriggered) {
 	put(f, f.st.Backfills, b)
 }
 
-// plannedCells returns the number of a chunk's partitions that a run materializes. It returns false if the run is not
-// the current run of a chunk.
+// plannedCells returns how many partitions of a chunk a run materializes. It returns false if the run is not the
+// current run of a chunk.
 func (f *folder) plannedCells(run *state.Run) (int64, bool) {
 	_, row := f.chunkOf(run.RequestID)
 	if row == nil || row.RunID != run.RunID {
@@ -298,7 +298,7 @@ func (f *folder) requeue(row *state.Chunk) {
 	row.Try++
 }
 
-// settle sets the new states of the running partitions of a chunk whose run has ended.
+// settle sets the new states of a chunk's running partitions after the run of the chunk has ended.
 func (f *folder) settle(b *state.Backfill, row *state.Chunk, run *state.Run, cells state.Cells) {
 	tasks := f.tasksByPartition(run)
 	codes := map[string]int64{}

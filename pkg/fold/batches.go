@@ -65,8 +65,8 @@ func (f *folder) tasksByPartition(run *state.Run) []*state.Task {
 	return tasks
 }
 
-// itemsOfTask returns the items of alerts that recover when a task succeeds. For a batch, these are the items of
-// every partition. For a task without a batch, these are the given items: the partition, and its checks.
+// itemsOfTask returns the items that recover in alerts when a task succeeds. For a batch, these are the items of every
+// partition. For a task without a batch, these are the given items: the partition, and its checks.
 func (f *folder) itemsOfTask(t *state.Task, item, ofCheck string) []string {
 	batch := f.st.BatchOf(t.RunID, t.TaskKey)
 	if batch == nil {

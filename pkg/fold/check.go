@@ -170,7 +170,7 @@ func (f *folder) checkTarget(p event.Payload, c *checked) verdict {
 	}
 }
 
-// defines reports whether a plan has a task with the given key that is not a group node.
+// defines reports whether a plan has a task, not a group node, with the given key.
 func (f *folder) defines(p *event.PlanCreated, taskKey string) bool {
 	for _, def := range f.tasksOf(p) {
 		if def.TaskKey == taskKey {

@@ -341,7 +341,7 @@ func (f *folder) lateTask(old *state.Task, now event.Time) {
 	}
 }
 
-// lateRun reports a run of a schedule that has not ended within the SLA of the schedule.
+// lateRun reports to the alert rules that a run has not ended within the SLA of its schedule.
 func (f *folder) lateRun(runID string) {
 	run := f.run(runID)
 	bound := run.SLAAt.Sub(run.CreatedAt)

@@ -308,7 +308,7 @@ func (f *folder) afterEvents() {
 	f.keepWake()
 }
 
-// run returns a copy of a run's row that the caller may change. flushRuns writes the copy.
+// run returns a copy of a run's row. The caller may change the copy, and flushRuns writes it.
 func (f *folder) run(runID string) *state.Run {
 	run, ok := f.runs[runID]
 	if !ok {

@@ -83,7 +83,7 @@ func (f *folder) assetsForgotten(p *event.AssetsForgotten) verdict {
 	return folded
 }
 
-// removeOf deletes the rows of an asset from a table whose keys begin with the asset.
+// removeOf deletes the rows of an asset from a table. The keys of the table begin with the asset.
 func removeOf[K, R comparable, P state.Row[K, R]](f *folder, t state.Table[K, R], from K, of func(P) bool) {
 	var dead []R
 	t.Ascend(from, func(row *R) bool {

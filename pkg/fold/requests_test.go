@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// requested returns a world with one request that waits to be planned, and the request.
+// requested returns a world and its only request, which waits to be planned.
 func requested(t foldtest.TB) (*foldtest.World, *state.RunRequest) {
 	t.Helper()
 	w := foldtest.New(t)

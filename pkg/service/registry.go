@@ -55,7 +55,7 @@ type served[T any] struct {
 	bytes func() int64
 }
 
-// opened is an open domain, or one that is being opened. Its value is set when done is closed.
+// opened is an open domain, or one that is being opened. Its value is set when the channel done is closed.
 type opened[T any] struct {
 	domain ids.Domain
 	done   chan struct{}

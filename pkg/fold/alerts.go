@@ -284,8 +284,7 @@ func (f *folder) reportTask(t *state.Task) {
 	}
 }
 
-// reportChecks reports the end of a task that only checks, and that did not fail. Checks of severity ERROR may have
-// failed nevertheless.
+// reportChecks reports the success of a task that only checks. Checks of severity ERROR may have failed nevertheless.
 func (f *folder) reportChecks(t *state.Task, failed transition, item string) {
 	message := f.firstFailedCheck(t)
 	if message == "" {
@@ -323,8 +322,9 @@ func (f *folder) firstFailedCheck(t *state.Task) (text string) {
 	return text
 }
 
-// reportRun reports the end of a run. The alert about the runs of a schedule ends when one of these runs, or a retry
-// of one, succeeds. A failure of a run without a schedule cannot recover; alerts about the assets of the run can.
+// reportRun reports the end of a run. The alert about the runs of a schedule ends when one of these runs, or a retry of
+// one, succeeds. For a run without a schedule, nothing has to recover before the alert ends. Alerts about the assets of
+// the run are separate, and wait for a recovery.
 func (f *folder) reportRun(run *state.Run) {
 	schedule := ScheduleOf(run)
 	t := transition{

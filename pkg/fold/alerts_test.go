@@ -38,7 +38,7 @@ func rule(name string, causes ...string) event.AlertRule {
 	return event.AlertRule{Name: name, On: causes, To: []string{"ops"}, GroupSec: 600}
 }
 
-// end runs a task of an asset and folds its end.
+// end runs a task of an asset, and folds the end of the task.
 func (w *alerted) end(key string, outcome event.Outcome) {
 	run := w.Run(foldtest.Task(key))
 	w.MustFold(w.Started(run, key, 1))

@@ -197,8 +197,8 @@ func (f *folder) recordSuperseded(p *event.TaskFinished, c closing) {
 	put(f, f.st.Attempts, &row)
 }
 
-// earliest returns the earlier of two start times of an attempt; 0 means unknown. (If a heartbeat overtakes the
-// report of the start, the start time that it causes is too late.)
+// earliest returns the earlier of two start times of an attempt; 0 means unknown. (If a heartbeat overtakes the report
+// of the start, the time of the heartbeat is recorded as the start time, which is too late.)
 func earliest(a, b event.Time) event.Time {
 	if a == 0 || b == 0 {
 		return a + b

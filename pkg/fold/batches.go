@@ -14,9 +14,9 @@ import (
 // output has only one commit marker, and one event reports it. So either all partitions become visible together, or
 // none.
 
-// whole fails a task with a batch if its worker reports a success, but not an output for each partition, as a worker
-// that does not support batches does. The partitions of a batch must become visible together or not at all. An output
-// in quarantine is dropped if the output of a partition is missing.
+// whole fails a task with a batch if its worker reports a success without an output for each partition. A worker that
+// does not support batches sends such a report. The partitions of a batch must become visible together or not at all.
+// An output in quarantine is dropped if the output of a partition is missing.
 func whole(t *state.Task, batch []string, p *event.TaskFinished, c *closing) {
 	if batch == nil || t.Output == event.OutputNone {
 		return

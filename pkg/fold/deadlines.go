@@ -24,7 +24,7 @@ const (
 	itemSLA       = "sla"
 )
 
-// [state.Task.SLAMissed] lists these names of the limits that a task has missed.
+// Names of the limits of an SLA. [state.Task.SLAMissed] lists the names of the limits that a task has missed.
 const (
 	slaOfRun  = "run"
 	slaOfTask = "task"
@@ -137,7 +137,7 @@ func (f *folder) endPromise(asset string, causes ...string) {
 	}
 }
 
-// endMisses closes the open misses of a deadline that no longer exists.
+// endMisses closes the rows of an asset's missed deadlines, because the asset no longer has a deadline.
 func (f *folder) endMisses(asset string) {
 	for _, old := range f.st.MissesOf(asset) {
 		row := *old
@@ -146,7 +146,8 @@ func (f *folder) endMisses(asset string) {
 	}
 }
 
-// watch judges an SLA or a freshness limit when it is due, or requests a verdict about a deadline that is due.
+// watch handles a limit or a deadline that is due: it judges an SLA or a freshness limit, and requests a verdict about
+// a deadline.
 func (f *folder) watch(w state.Watch, now event.Time) {
 	switch {
 	case w.TaskKey != "":
@@ -209,9 +210,9 @@ func (f *folder) judge(item *event.JudgedDeadline) {
 	put(f, f.st.Promises, &row)
 }
 
-// judgeAgain applies a further verdict about a missed deadline: it records which partitions are still missing. If
-// there are none, the miss is over. The verdict counts only if its writer has seen the outputs of the partitions that
-// the miss named before.
+// judgeAgain applies a further verdict about a missed deadline: it records which partitions are still missing. If there
+// are none, the miss is over. The verdict counts only if its writer has seen the outputs of the partitions that the row
+// of the missed deadline named before.
 func (f *folder) judgeAgain(old *state.DeadlineMiss, item *event.JudgedDeadline) {
 	if item.Verdict == "" || item.ObservedSeq < old.Seq || item.Verdict == event.DeadlineMissed && !f.stillMissing(item) {
 		return // the verdict is outdated: an automator judges again
@@ -229,8 +230,8 @@ func (f *folder) meet(row *state.DeadlineMiss) {
 	f.recovered(subjectAsset+row.AssetKey, row.AssetKey, []string{event.CauseDeadlineMissed}, row.Period)
 }
 
-// stillMissing reports whether at least one partition that a verdict calls missing has not changed since the state
-// that the automator judged.
+// stillMissing reports whether a verdict still holds: at least one partition that the verdict calls missing has not
+// changed since the automator read the state.
 func (f *folder) stillMissing(item *event.JudgedDeadline) bool {
 	return slices.ContainsFunc(item.Missing, func(key string) bool {
 		row := f.st.Partitions.Get(state.Key2{A: item.Asset, B: key})

@@ -337,7 +337,7 @@ func (f *folder) flushRuns() {
 	clear(f.runs)
 }
 
-// noteEnd records a run that ends, if its schedule, its request or the alert rules depend on its end.
+// noteEnd records an ended run, if the run's schedule, its request or the alert rules depend on the end.
 func (f *folder) noteEnd(run *state.Run) {
 	ofAutomation, alerting := run.ScheduleID != "" || run.RequestID != "", f.alerting()
 	if !ofAutomation && !alerting {

@@ -41,8 +41,8 @@ func TestLateLivenessCallWaitsForHeartbeats(t *testing.T) {
 	})
 }
 
-// The queue delivers each call of the liveness timer with another delay. In the simulation, such calls once postponed
-// the timeout of a run for an hour.
+// The queue delivers each call of the liveness timer with a different delay. In the simulation, such calls once
+// postponed the timeout of a run for an hour.
 func TestRepeatedLateLivenessCallsCloseAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -59,7 +59,7 @@ func TestRepeatedLateLivenessCallsCloseAttempt(t *testing.T) {
 }
 
 // The dispatcher's clock is two minutes ahead of the queue's clock, so that every call seems late. In the simulation,
-// a task whose worker had died once stayed RUNNING because of this.
+// this difference once left a task RUNNING after its worker had died.
 func TestEquallyLateLivenessCallClosesAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))

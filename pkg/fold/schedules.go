@@ -135,8 +135,8 @@ func (f *folder) forgetSchedules() {
 	}
 }
 
-// due handles a schedule whose next tick is due. If the call is on time, due decides the tick. In both cases, it
-// requests a list of the instants that have passed.
+// due handles a schedule whose next tick is due. If the call is on time, due decides the tick. Whether the call is on
+// time or late, due requests a list of the instants that have passed.
 func (f *folder) due(old *state.Schedule, now event.Time) {
 	row := *old
 	next, onTime := row.Next, now.Sub(row.NextAt) <= OnTime

@@ -96,8 +96,8 @@ func (w *ticking) start(r *state.RunRequest) {
 	w.runs = append(w.runs, r.RunID)
 }
 
-// minutes lets n minutes pass, and fires the wake timer on time. After each minute, it calls end, which may return
-// the index of a run that ends now.
+// minutes lets n minutes pass, and fires the wake timer on time. After each minute, it calls the function end, which
+// may return the index of a run that ends now.
 func (w *ticking) minutes(n int, end func(now int) (run int, ends bool)) {
 	w.t.Helper()
 	began := w.Now

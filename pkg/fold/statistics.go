@@ -7,7 +7,7 @@ import (
 // Metrics that workers report and that the statistics of assets contain.
 const (
 	MetricCPU    = "cpu_ms"           // CPU time of the query or the command
-	MetricMemory = "allocated_mib_ms" // memory that the worker reserved for the task, times its duration
+	MetricMemory = "allocated_mib_ms" // memory that the worker reserved for the task, multiplied by the task's duration
 )
 
 // measure adds a successful attempt to the statistics of its asset. The statistics describe attempts, not

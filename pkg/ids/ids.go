@@ -150,8 +150,8 @@ func DispatchID(runID, taskKey string, attempt int32) string {
 	return "dispatch:" + runID + ":" + taskKey + ":" + strconv.Itoa(int(attempt))
 }
 
-// TimerID returns the id of a timer, from its type in lower case, its owner, and the second
-// at which it was first scheduled to fire.
+// TimerID returns the id of a timer, from its type in lower case, its run, task and attempt, and the second at which it
+// was first scheduled to fire.
 func TimerID(timerType, runID, taskKey string, attempt int32, epochSeconds int64) string {
 	return "timer:" + strings.ToLower(timerType) + ":" + runID + ":" + taskKey + ":" +
 		strconv.Itoa(int(attempt)) + ":" + strconv.FormatInt(epochSeconds, 10)

@@ -317,8 +317,8 @@ func TestUpdateReplacesPartialCopies(t *testing.T) {
 	require.NotZero(t, info.Mode()&fs.ModeSymlink)
 }
 
-// TestUpdateCopiesOverOtherShapes replaces copies of outputs. The new output has a folder where the earlier output
-// has a file, or a file where it has a folder.
+// TestUpdateCopiesOverOtherShapes replaces copies of outputs. The new output has a folder where the earlier output has
+// a file, or the other way round.
 func TestUpdateCopiesOverOtherShapes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t.TempDir())

@@ -215,6 +215,12 @@ func (r *checkRun) executeCheck(ctx context.Context, c *quality.Check) (event.Ch
 func (r *checkRun) open(ctx context.Context) error {
 	if r.db == nil {
 		if err := r.openInputs(ctx); err != nil {
+			// The database may not be confined to the sandbox yet, so no other check may use it.
+			closeErr := r.close()
+			r.db = nil
+			if closeErr != nil {
+				return errors.Join(err, closeErr)
+			}
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -507,4 +508,19 @@ func TestContractDecidesTheStoredInteger(t *testing.T) {
 	end := w.end(key, 1)
 	require.Equal(t, worker.CodeSQL, end.Error.Code)
 	require.Contains(t, end.Error.Message, "Column n: a value does not fit the type that `columns` declares")
+}
+
+// If the database of the checks cannot be prepared, no check may use it: it is not confined to the sandbox yet.
+func TestChecksCannotUseUnconfinedDatabase(t *testing.T) {
+	const key = "a/b"
+	sqlCheck := func(name, text string) quality.Check {
+		return quality.Check{Name: name, Kind: quality.SQL, SQL: text, Severity: quality.Warning}
+	}
+	w := newFixture(t, nil, map[string]plan.Work{key: checked(query("SELECT 1 AS x"),
+		sqlCheck("first", "FROM read_text('/etc/hostname')"), sqlCheck("second", "FROM read_text('/etc/hostname')"))}, task(key, "", nil))
+	w.plan.Data = []string{filepath.Dir(w.root)} // a folder that contains the project is rejected
+	w.storePlan()
+	for name, result := range resultsOf(w.run(key).CheckResults) {
+		require.Contains(t, result, "broken: the folder "+filepath.Dir(w.root)+" of sources.paths contains the project", name)
+	}
 }

@@ -340,8 +340,9 @@ func (l *workload) behave(asset string) behaviour {
 	return b
 }
 
-// failed returns the error of a task. Half of the messages are so long that Servo truncates them. The long messages
-// contain white space and characters of several bytes, such as the box-drawing characters that some programs print.
+// failed returns the error of a task. Half of the messages are long, and Servo truncates most of these. The long
+// messages contain white space and characters of several bytes, such as the box-drawing characters that some programs
+// print.
 func (l *workload) failed(e *worker.Execution) error {
 	r := random(l.w.cfg.Seed, "error "+e.RunID+e.TaskKey, int(e.Attempt))
 	if r.IntN(2) == 0 {

@@ -5,10 +5,9 @@
 // row is a deletion. [Script] returns the same views as SQL for any DuckDB. Outputs of assets are also views, with
 // the namespace as schema: raw.orders is the output of raw/orders.
 //
-// Queries are sandboxed. DuckDB can open the files of the revision and of the assets' outputs,
-// but no other file, no network and no extension; its settings are locked. Statements that
-// write files are rejected before they run. Tables, views and variables that a statement
-// creates are in memory until Close.
+// Queries are sandboxed. DuckDB can open the files of the revision, of the assets' outputs and of [Source.AllowedDirs],
+// but no other file, no network and no extension. Its settings are locked. Statements that write files are rejected
+// before they run. Tables, views and variables that a statement creates are in memory until Close.
 package query
 
 import (

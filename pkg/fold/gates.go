@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Only checks of these severities affect the outcome of a task. The definition of the task lists such checks.
+// Only checks of these severities affect the outcome of a task. The definition of the task lists these checks.
 const (
 	severityCritical = "CRITICAL"
 	severityError    = "ERROR"

@@ -79,7 +79,7 @@ func TestI27BufferedTicksOfAllowAllNeverStarve(t *testing.T) {
 			w.command(event.VerbBackfill, w.ID(), "", -6, -5, -4)
 		}},
 		"two backfills": {event.OverlapAllowAll, func(w *ticking) {
-			late := w.ID() // this id is less than the id of the other command, but this command is appended later
+			late := w.ID() // the command with the smaller id is appended later
 			w.Pass(time.Second)
 			w.command(event.VerbBackfill, w.ID(), "", -3)
 			w.command(event.VerbBackfill, late, "", -4)

@@ -146,7 +146,7 @@ func (f *folder) startRequest(run *state.Run, p *event.RunTriggered) {
 // tickRequest is the prefix of the ids of requests for instants of the calendar.
 const tickRequest = "tick:"
 
-// Prefixes of the ids of other requests for ticks.
+// Prefixes of the ids of requests for ticks that commands create.
 const (
 	manualRequest   = "manual:"
 	backfillRequest = "backfill:"

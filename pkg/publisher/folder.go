@@ -74,8 +74,8 @@ type change struct {
 func (c *change) path() string { return path.Join(c.name, c.folder) }
 
 // Update makes the folder show exactly the outputs of assets, and reports whether it changed the folder. If an output
-// cannot be published, the folder still shows its predecessor, and Update publishes the other outputs. If the outputs
-// of an asset could not be read, Update changes nothing that the folder shows of this asset.
+// cannot be published, the folder keeps the earlier output of the partition, and Update publishes the other outputs. If
+// the outputs of an asset could not be read, Update changes nothing that the folder shows of this asset.
 func (f *Folder) Update(ctx context.Context, assets []Asset, revision int64, now event.Time) (changed bool, err error) {
 	u := &update{Folder: f}
 	if err := u.open(); err != nil {

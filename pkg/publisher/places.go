@@ -103,8 +103,8 @@ type Publisher struct {
 }
 
 // Publish makes all places show the outputs of a snapshot, and records the result in [StatusFile]. If the update of a
-// place fails, the others are still updated. If a place is no longer in places, Publish leaves it unchanged, but the
-// collector no longer keeps its outputs.
+// place fails, the other places are still updated. If a place is no longer in places, Publish leaves it unchanged, but
+// the collector no longer keeps its outputs.
 func (p *Publisher) Publish(ctx context.Context, snap *snapshot.Snapshot, places []Place, assets []Asset) error {
 	all, err := readStatus(p.Dir)
 	damaged := errors.As(err, new(*DamagedError))

@@ -66,7 +66,7 @@ type config struct {
 	// Callers are the accounts that may call, as ROLE=ACCOUNT, separated by commas, or AnyCaller.
 	// Their tokens are issued by Issuer, with keys at IssuerKeys, for Audience.
 	Callers, Audience, Issuer, IssuerKeys string
-	// Identity is the account with which this service calls others: GoogleIdentity or NoIdentity.
+	// Identity is the account with which this service calls other services: GoogleIdentity or NoIdentity.
 	Identity string
 
 	Traces Traces
@@ -196,7 +196,7 @@ const (
 	defaultDispatchRate = 500
 	// queueCalls is the maximum number of concurrent calls to the queue, for all domains together.
 	queueCalls = 64
-	// maxWeight bounds how long the turns of one tenant delay the others.
+	// maxWeight bounds how long the turns of one tenant delay those of other tenants.
 	maxWeight = 1000
 )
 

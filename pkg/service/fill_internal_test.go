@@ -27,8 +27,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The test has more damaged domains than the method fill tries at once. They must not delay the other domains, and the
-// service must become ready.
+// The test has more damaged domains than the method fill tries at once. Damaged domains must not delay the other
+// domains, and the service must become ready.
 func TestFillContinuesPastDamagedDomains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memblob.New(memblob.Options{})

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// Network connects a service to the others.
+// Network connects a service to the other services.
 type Network interface {
 	// Listen binds an address, "host:port". Port 0: a free port.
 	Listen(ctx context.Context, address string, logger *slog.Logger) (Endpoint, error)

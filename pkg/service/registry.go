@@ -131,8 +131,8 @@ func (r *registry[T]) count(o *opened[T]) {
 	o.counted = size
 }
 
-// evict closes idle domains, the least recently used first, until the memory of the others is within the limit. The
-// caller holds the lock.
+// evict closes idle domains, the least recently used first, until the memory of the remaining open domains is within
+// the limit. The caller holds the lock.
 func (r *registry[T]) evict() {
 	over := r.bytes - r.limitBytes
 	if over <= 0 {

@@ -143,7 +143,7 @@ func (e *External) validate() error {
 		return fmt.Errorf("unknown extension %.200q", e.Extension)
 	}
 	if e.Directory == "" || len(e.Prefixes) > MaxPrefixes || len(e.Attach) > MaxAttached || len(e.Secrets) > MaxSecrets {
-		return fmt.Errorf("the extension %s has no folder, or too many prefixes, databases or secrets", e.Extension)
+		return fmt.Errorf("the extension %s has no folder, or has too many prefixes, databases or secrets", e.Extension)
 	}
 	for _, prefix := range e.Prefixes {
 		if !ValidPrefix(prefix) {
@@ -152,7 +152,7 @@ func (e *External) validate() error {
 	}
 	for name := range e.Attach {
 		if !attachForm.MatchString(name) {
-			return fmt.Errorf("invalid name of a database %.200q", name)
+			return fmt.Errorf("invalid database name %.200q", name)
 		}
 	}
 	for _, s := range e.Secrets {

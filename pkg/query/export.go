@@ -226,7 +226,7 @@ func openCatalog(ctx context.Context, file, options string) (_ *sql.DB, err erro
 // its views, or if a process is writing to it.
 func ownCatalog(ctx context.Context, file string) (err error) {
 	if _, err := os.Lstat(file + ".wal"); err == nil {
-		return fmt.Errorf("%s.wal exists: a process is writing to %s: end this process, or choose another file", file, file)
+		return fmt.Errorf("%s.wal exists: a process is writing to %s: end that process, or choose another file", file, file)
 	}
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		return nil

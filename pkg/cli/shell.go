@@ -133,7 +133,7 @@ func (s *shell) run(ctx context.Context) error {
 	}
 }
 
-// isCommand reports whether a line at the start of a statement is a command of the shell.
+// isCommand reports whether a line at the start of a statement is blank, or a command of the shell.
 func isCommand(line string) bool {
 	line = strings.TrimSpace(line)
 	return line == "" || strings.HasPrefix(line, ".") || line == "exit" || line == "quit"

@@ -108,7 +108,8 @@ func (f *testFile) write(text string) error {
 	return os.Rename(temporary, f.path)
 }
 
-// rejected returns an error if an updated test of the file does not pass.
+// rejected returns an error if an updated test of the file does not pass, if the tests could not be executed again, or
+// if the updated file could not be read.
 func (f *testFile) rejected(name string, run testRun, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s is unchanged, because its tests could not be executed again", name)

@@ -79,7 +79,7 @@ func TestDecodeRejectsInvalidExternalData(t *testing.T) {
 		`unknown extension "shellfs"`: {Extension: "shellfs", Directory: "x"},
 		"has no folder":               {Extension: plan.ExtensionExcel},
 		"invalid prefix":              with(func(e *plan.External) { e.Prefixes = []string{"file:///etc/"} }),
-		"invalid database name":  with(func(e *plan.External) { e.Attach = map[string]string{`a"b`: "x"} }),
+		"invalid database name":       with(func(e *plan.External) { e.Attach = map[string]string{`a"b`: "x"} }),
 		"is not a reference": with(func(e *plan.External) {
 			e.Secrets = []plan.ExternalSecret{{Name: "a", Type: "s3", References: map[string]string{"secret": "hunter2"}}}
 		}),

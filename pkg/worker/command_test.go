@@ -167,11 +167,15 @@ func TestCommandDescribesItsError(t *testing.T) {
 		codes  map[string]string
 		want   event.Error
 	}{
-		"status 75":         {"exit 75", nil, event.Error{Code: "EXIT_STATUS", Category: "transient", Message: "sh exited with status 75", Retryable: true}},
-		"status 78":         {"exit 78", nil, event.Error{Code: "EXIT_STATUS", Category: "configuration", Message: "sh exited with status 78"}},
-		"declared status":   {"exit 3", map[string]string{"3": "input"}, event.Error{Code: "EXIT_STATUS", Category: "input", Message: "sh exited with status 3"}},
-		"other status":      {"exit 4", map[string]string{"3": "input"}, event.Error{Code: "EXIT_STATUS", Category: "user", Message: "sh exited with status 4", Retryable: true}},
-		"empty file":        {": > $SERVO_ERROR; exit 4", nil, event.Error{Code: "EXIT_STATUS", Category: "user", Message: "sh exited with status 4", Retryable: true}},
+		"status 75":       {"exit 75", nil, event.Error{Code: "EXIT_STATUS", Category: "transient", Message: "sh exited with status 75", Retryable: true}},
+		"status 78":       {"exit 78", nil, event.Error{Code: "EXIT_STATUS", Category: "configuration", Message: "sh exited with status 78"}},
+		"declared status": {"exit 3", map[string]string{"3": "input"}, event.Error{Code: "EXIT_STATUS", Category: "input", Message: "sh exited with status 3"}},
+		"other status":    {"exit 4", map[string]string{"3": "input"}, event.Error{Code: "EXIT_STATUS", Category: "user", Message: "sh exited with status 4", Retryable: true}},
+		"empty file":      {": > $SERVO_ERROR; exit 4", nil, event.Error{Code: "EXIT_STATUS", Category: "user", Message: "sh exited with status 4", Retryable: true}},
+		"a pipe": {
+			"mkfifo $SERVO_ERROR; exit 4", nil,
+			event.Error{Code: "EXIT_STATUS", Category: "user", Message: "sh exited with status 4\nthe file SERVO_ERROR is not valid: it must be a regular file", Retryable: true},
+		},
 		"success with file": {"echo '{}' > $SERVO_ERROR", nil, event.Error{}},
 		"the whole error": {
 			`echo '{"code":"X_QUOTA","category":"transient","message":"no quota","details":{"left":0},"suggested_action":"wait","retry_after_ms":5000}' > $SERVO_ERROR; exit 1`, nil,

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 )
@@ -76,14 +77,22 @@ func (a *attempt) classify(err error, declared map[string]string) error {
 
 // readCommandError returns the content of the file, or nil if the command wrote none.
 func readCommandError(path string) (*commandError, error) {
-	file, err := os.Open(path) //nolint:gosec // a file of the scratch folder
+	// The command may have created a named pipe. Without O_NONBLOCK, opening it would wait for a writer forever.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // a file of the scratch folder
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil //nolint:nilnil // documented above
 	}
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(file, maxErrorFile+1))
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it must be a regular file")
+	}
+	var data []byte
+	if err == nil {
+		data, err = io.ReadAll(io.LimitReader(file, maxErrorFile+1))
+	}
 	if err = errors.Join(err, file.Close()); err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ const (
 type Attention struct {
 	Kind     AttentionKind `json:"kind"`
 	Severity string        `json:"severity"`
-	// Subject is an asset, a schedule, the id of a request or a backfill, or a channel.
+	// Subject is the name of an asset, a schedule or a channel, or the id of a request or a backfill.
 	Subject  string     `json:"subject"`
 	Since    event.Time `json:"since"`
 	Headline string     `json:"headline"`

@@ -217,7 +217,8 @@ var integerTypes = []string{
 }
 
 // DeclaredIntegers returns the types of the columns that the contract of an asset declares with an integer type of at
-// most 64 bits, by column in lower case. Integers of 128 bits are stored in that type.
+// most 64 bits, by column in lower case. If such a column contains integers of 128 bits, they are stored in the
+// declared type.
 func DeclaredIntegers(checks []Check) map[string]string {
 	var found map[string]string
 	for i := range checks {

@@ -70,11 +70,11 @@ func triggersOther(g Group, run string) bool {
 
 // checkAge rejects a trigger or a command whose id is more than [MaxRunAge] older than its entry.
 //
-// For triggers of runs, this ensures that every run that is folded later has an id above [state.Cutoff.Partitions].
-// The run of a request is an exception, because it may be planned at any later time. While the request is pending,
-// the cutoff stays below the id of this run.
+// For triggers of runs, the check ensures that every run that is folded later has an id above
+// [state.Cutoff.Partitions]. The run of a request is an exception, because it may be planned at any later time. While
+// the request is pending, the cutoff stays below the id of this run.
 //
-// For commands that create requests, this ensures that a second delivery of the command has no effect, because the
+// For commands that create requests, the check ensures that a second delivery of the command has no effect, because the
 // rows that the command creates are kept for longer than MaxRunAge.
 func (f *folder) checkAge(p event.Payload, entry string) verdict {
 	what, id := "command", ""

@@ -123,7 +123,7 @@ func (u *update) open() (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = u.close() // only read
+			_ = u.close() // nothing was written
 		}
 	}()
 	if u.lock, err = lockFolder(u.root); err != nil {

@@ -121,7 +121,7 @@ var (
 			f.StringVar(&c.WorkerURLs, "worker-urls", "", "workers by queue, as gpu=https://gpu.example,large=https://large.example; other queues use --worker-url")
 			f.StringVar(&c.URL, "url", "", "URL at which workers reach this service (default: the listen address)")
 			f.StringVar(&c.Keys, "keys", "", "file of signing keys (default: "+KeysFile+" in the store's folder, created if absent)")
-			f.StringVar(&c.WorkerKeys, "worker-keys", "", "file of the keys that seal envelopes. Workers need these keys. Use a different file from --keys, so that a worker's keys cannot sign reports (default: the file of --keys)")
+			f.StringVar(&c.WorkerKeys, "worker-keys", "", "file of the keys that sign envelopes. Workers need these keys. Use a different file from --keys, so that a worker's keys cannot sign reports (default: the file of --keys)")
 			f.IntVar(&c.Concurrency, "concurrency", defaultConcurrency, "how many tasks the local queue pushes at once")
 			f.IntVar(&c.DispatchRate, "dispatch-rate", defaultDispatchRate, "how many tasks to queue per second, fairly across tenants; 0: unlimited, in the order of arrival")
 			f.StringVar(&c.Weights, "tenant-weights", "", "how many turns a tenant has in each round of the fair queue, as acme=3,globex=2; other tenants have 1")

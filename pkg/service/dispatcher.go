@@ -282,7 +282,7 @@ func (d *dispatchers) fill(ctx context.Context, find dispatcher.Finder) error {
 	}
 	for backoff := firstBackoff; ctx.Err() == nil; backoff = min(2*backoff, lastBackoff) {
 		failed := d.fillAll(ctx, find, domains)
-		if len(failed) == 0 || len(failed) < len(domains) { // if all fail, the compactor may not be running yet
+		if len(failed) == 0 || len(failed) < len(domains) { // if all domains fail, the compactor may not be running yet
 			d.full.Store(ctx.Err() == nil)
 		}
 		if len(failed) == 0 {

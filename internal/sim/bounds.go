@@ -161,8 +161,8 @@ func (f *followed) follow(now time.Time) {
 	}
 }
 
-// lastFollowed returns the index of the last append that a sweep has had time to list, or -1. Bounds on listings are
-// measured back from this append.
+// lastFollowed returns the index of the last append that a sweep has had time to list, or -1. The bounds on listings
+// are relative to this append.
 func (f *followed) lastFollowed() int {
 	return len(f.lines) - f.entriesSince(f.followedUpTo) - 1
 }

@@ -72,7 +72,7 @@ func newDriver(wait func()) *driver {
 
 func (d *driver) now() time.Time { return d.clock.Now() }
 
-// callAfter schedules a call of the function "do", at the end of a delay. Only the driver's goroutine may call it.
+// callAfter schedules a call of the function "do" after a delay. Only the driver's goroutine may call it.
 func (d *driver) callAfter(wait time.Duration, proc *process, do func()) {
 	d.seq++
 	heap.Push(&d.events, &scheduled{d.now().Add(max(wait, 1)), d.seq, proc, do})

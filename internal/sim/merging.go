@@ -115,7 +115,7 @@ func mergeCells(path string, cells [][]string) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// cellsOf returns the single files in some cells of a merged file.
+// cellsOf returns the contents of the files in some cells of a merged file.
 func cellsOf(data []byte, first, n int) ([][]byte, error) {
 	var contents [][][]byte
 	if err := json.Unmarshal(data, &contents); err != nil {
@@ -326,7 +326,7 @@ func (o *oracle) checkIndex(d ids.Domain, prefix string) {
 	}
 }
 
-// checkMergedContent compares a new merged file with the single files of its cells.
+// checkMergedContent compares a new merged file with the files of the outputs that it contains.
 func (o *oracle) checkMergedContent(d ids.Domain, prefix, id string, f *merged.File) {
 	data, _, err := o.w.blobs.Get(context.Background(), merged.DataKey(prefix, id))
 	if err != nil || int64(len(data)) != f.Size || blob.CRC32C(data) != f.CRC32C {

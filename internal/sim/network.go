@@ -152,7 +152,7 @@ func (w *world) route(kind string) *process {
 	return live[w.faults.rng.IntN(len(live))]
 }
 
-// serve starts a goroutine in which the process that receives the request handles it.
+// serve starts a goroutine in which the receiving process handles the request.
 func (r *request) serve(method string, u *url.URL, header http.Header, body []byte) {
 	p := r.to
 	req, err := http.NewRequestWithContext(context.WithValue(p.work, serving{}, r.id), method, u.String(), bytes.NewReader(body))

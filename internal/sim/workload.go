@@ -51,7 +51,7 @@ type project struct {
 
 // behaviour determines how the attempts of an asset's tasks end.
 type behaviour struct {
-	// failures is how many attempts fail before one succeeds. The task fails if it has no more attempts than this.
+	// failures is how many attempts fail before one succeeds. The task fails if it has at most this many attempts.
 	failures int32
 	takes    time.Duration
 	// hangs makes the first attempt run until it times out.

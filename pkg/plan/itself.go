@@ -18,7 +18,7 @@ import (
 // ReadsItself reports whether the asset reads partitions of itself.
 func (a *Asset) ReadsItself() bool { return slices.Contains(a.Deps, a.Key) }
 
-// CheckItself returns an error if the asset must not read itself in the way that it declares.
+// CheckItself returns an error if the asset reads itself and its declaration does not allow this.
 func (a *Asset) CheckItself() error {
 	switch example := a.selfExample(); {
 	case a.Partitions.Time() == nil:

@@ -45,7 +45,7 @@ func TestRetryRepeatsTasksWithIncompleteInputs(t *testing.T) {
 	require.Equal(t, plan.InputSet{Items: []plan.Input{{TaskKey: "t/x"}}}, again.Tasks[2].Inputs["t/x"])
 }
 
-// c waits until a ends, but reads nothing of it.
+// Task c waits until task a ends, but reads nothing of a.
 func TestRetryIgnoresOrderNodes(t *testing.T) {
 	def := func(key, kind, rule string, deps ...string) plan.Task {
 		return plan.Task{TaskDef: event.TaskDef{TaskKey: key, Kind: kind, AssetKey: "t/a", DependsOn: deps, TriggerRule: rule, MaxAttempts: 1}}

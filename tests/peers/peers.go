@@ -86,7 +86,7 @@ func servo() peer {
 
 const servoName = "servo"
 
-// named returns the peer with a name.
+// named returns the peer with the given name.
 func named(all []peer, name string) (peer, bool) {
 	i := slices.IndexFunc(all, func(p peer) bool { return p.Name == name })
 	if i < 0 {

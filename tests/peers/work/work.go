@@ -58,8 +58,8 @@ func Workloads() []string { return []string{"W1", "W2", "W3", Idle} }
 // atOnce is the maximum number of concurrent requests: the number of runs of W3.
 const atOnce = 200
 
-// Named returns the workload with a name, in the shape that internal/bench/workloads.go defines. The idle workload has
-// the given number of runs.
+// Named returns the workload with the given name, in the shape that internal/bench/workloads.go defines. The idle
+// workload has the given number of runs.
 func Named(workload string, idleRuns int) (Job, error) {
 	job := Job{Workload: workload, Runs: 1}
 	switch workload {

@@ -391,7 +391,7 @@ func (o *oracle) deletingMerged(p *process, f *followed, prefix, key string) {
 	}
 }
 
-// absent reports whether one of the objects of a merged file does not exist.
+// absent reports whether at least one object of a merged file does not exist.
 func (o *oracle) absent(prefix, id string) bool {
 	for _, key := range []string{merged.DataKey(prefix, id), merged.CellsKey(prefix, id)} {
 		if _, err := o.w.blobs.Head(context.Background(), key); errors.Is(err, blob.ErrNotFound) {

@@ -82,8 +82,8 @@ func withoutItself(a *Asset) []ids.AssetKey {
 	return slices.DeleteFunc(slices.Clone(a.Deps), func(dep ids.AssetKey) bool { return dep == a.Key })
 }
 
-// EmptyRows returns a query that returns no rows. Its columns are those that the contract of an asset declares, and
-// then the additional columns (more).
+// EmptyRows returns a query that returns no rows. Its columns are the columns that the checks of an asset declare,
+// followed by the additional columns "more".
 func EmptyRows(checks []quality.Check, more []space.Column) string {
 	var list []string
 	add := func(name, kind string) {

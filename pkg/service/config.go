@@ -174,7 +174,7 @@ var (
 			f.StringVar(&c.CompactorURL, "compactor-url", "", "URL of the compactor (required)")
 			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "URL of the dispatcher (required)")
 			f.DurationVar(&c.Every, "every", 0, "time between sweeps, for example 1m; 0: only on POST /v1/sweep")
-			f.DurationVar(&c.FullEvery, "full-every", defaultFullEvery, "if --every is set, time between full sweeps, which visit all domains; the first begins after --every; 0: only on POST /v1/sweep?full=true")
+			f.DurationVar(&c.FullEvery, "full-every", defaultFullEvery, "time between full sweeps, which visit all domains, if --every is set; the first full sweep begins after the time --every; 0: only on POST /v1/sweep?full=true")
 		},
 		Check: func(c config) []error {
 			problems := []error{checkURL("compactor-url", c.CompactorURL, true), checkURL("dispatcher-url", c.DispatcherURL, true)}

@@ -32,7 +32,7 @@ type Traces struct {
 // Help texts of the trace flags, which every program has.
 const (
 	TracesUsage       = "URL that receives spans, as OTLP over HTTP, for example http://localhost:4318 (default: none)"
-	TraceRatioUsage   = "fraction of traces to send (0 < N ≤ 1); use the same in all services and workers"
+	TraceRatioUsage   = "fraction of traces to send (0 < N ≤ 1); use the same value in all services and workers"
 	TraceProjectUsage = "Google Cloud project of the traces, for log lines"
 )
 

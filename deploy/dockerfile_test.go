@@ -219,7 +219,7 @@ func TestImagesBuildStepsProduceThePrograms(t *testing.T) {
 	require.Len(t, built, 4)
 }
 
-// requireNotices checks that the files beside a program name every module in it.
+// requireNotices checks that the files beside a program name every module that the program contains.
 func requireNotices(t *testing.T, folder, program string) {
 	t.Helper()
 	info, err := buildinfo.ReadFile(program)

@@ -212,7 +212,7 @@ var (
 	placed  = map[string]string{"gcloud scheduler": "--location ", "gcloud tasks": "--location ", "gcloud run": "--region "}
 )
 
-// A command without its region or project prompts for it, and hangs in a script.
+// A gcloud command that does not name its region and its project prompts for them, and hangs in a script.
 func TestCommandsNameRegionAndProject(t *testing.T) {
 	p := installed(t, sidecars)
 	found := 0

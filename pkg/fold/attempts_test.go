@@ -110,7 +110,7 @@ func TestReportBeforeAdmissionStartsRun(t *testing.T) {
 	w.MustFold(w.Started(run, "a", 1))
 	require.Equal(t, state.RunRunning, w.RunState(run))
 	require.Equal(t, event.At(w.Now), w.State.Runs.Get(run).StartedAt)
-	w.MustFold(w.Finished(run, "b", 2, event.Succeeded)) // when b was dispatched, the state contained the end of a
+	w.MustFold(w.Finished(run, "b", 2, event.Succeeded)) // when task b was dispatched, the state contained the end of task a
 	w.MustFold(w.Finished(run, "a", 1, event.Succeeded))
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED"}, w.States(run))
 	require.Equal(t, state.RunSucceeded, w.RunState(run))

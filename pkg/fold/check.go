@@ -16,7 +16,7 @@ type checked struct {
 	runs     map[string]bool
 	plans    map[string]*event.PlanCreated
 	keys     map[string]*state.RunKey
-	retries  map[string]string // the new retry of a chain, by the first run of the chain
+	retries  map[string]string // the new retry of each chain; the key is the first run of the chain
 	deployed *event.ProjectDeployed
 	added    state.KeySet // new keys, counted twice if two events add them
 	marked   int          // new marks, counted twice if two events set them

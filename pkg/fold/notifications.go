@@ -171,7 +171,7 @@ func listed(list string, names ...string) string {
 
 // brief returns the beginning of a message as one line.
 func brief(message string) string {
-	// The cut may have split a character. Tables reject text that is not UTF-8.
+	// Cutting the message may split a character. Tables reject text that is not UTF-8.
 	message = strings.ToValidUTF8(message[:min(len(message), 2*maxBrief)], "")
 	message = strings.Join(strings.Fields(message), " ")
 	if len(message) > maxBrief {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// MaxSegment bounds a segment of an object key, in bytes; a longer one is replaced by its hash. File systems
-// allow 255.
+// MaxSegment is the maximum length of a segment of an object key, in bytes. A longer segment is replaced by its hash.
+// File systems allow 255 bytes.
 const MaxSegment = 200
 
 // PartitionSegment returns a partition as one segment of an object key, for example

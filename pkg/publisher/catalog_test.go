@@ -16,7 +16,7 @@ import (
 )
 
 // A process that dies after the file has been replaced leaves a record that does not say which outputs the file shows.
-// Further updates must not make the collector delete them.
+// Further updates must not make the collector delete these outputs.
 func TestCatalogNamesWhatInterruptedUpdatesHaveReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

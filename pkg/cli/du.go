@@ -99,7 +99,9 @@ func (a *app) usage(ctx context.Context, p *project.Project, parts *embedded.Wor
 		if err != nil {
 			return nil, err
 		}
-		u.VisibleBytes += row.ByteSize
+		if !snap.State.Hidden(row) {
+			u.VisibleBytes += row.ByteSize
+		}
 	}
 	u.sort()
 	return u, nil

@@ -284,8 +284,13 @@ func (e *Engine) BackfillSchedule(ctx context.Context, name string, from, to tim
 
 // whyEmpty returns the reason why a backfill created no tick.
 func (b *ScheduleBackfill) whyEmpty() string {
-	if b.LeftOut == 0 && b.Later > 0 {
+	switch {
+	case b.LeftOut == 0 && b.Later > 0:
 		return fmt.Sprintf("the interval begins after the newest tick, %s: the schedule itself ticks for these instants", b.Newest)
+	case b.LeftOut == 0:
+		return "the schedule has no instant in the interval"
+	case b.Later > 0:
+		return fmt.Sprintf("every instant up to the newest tick, %s, already has a run: the schedule itself ticks for the later ones", b.Newest)
 	}
 	return "every instant of the interval already has a run"
 }

@@ -29,6 +29,9 @@ type commandVerdict struct {
 	Message string `json:"message"`
 }
 
+// errChangedOutput is a part of the error about a check that has changed the output.
+var errChangedOutput = errors.New("changed the output file")
+
 // command executes a check that is a command. If the command exits with 0 and writes no verdict, the check has passed.
 // If it exits with another status, the check is broken.
 func (r *checkRun) command(ctx context.Context, c *quality.Check) (event.CheckResult, error) {
@@ -69,14 +72,15 @@ func (r *checkRun) command(ctx context.Context, c *quality.Check) (event.CheckRe
 	}
 	before, laidOut := r.stamps(), r.inputStamps()
 	err = r.execute(ctx, &exec.Cmd{Path: program, Args: c.Command, Dir: cwd, Env: env})
-	if changed := r.changedInput(ctx, r.inputs); changed != nil {
+	// The check may have timed out. The files that it has changed must be found even then.
+	if changed := r.changedInput(context.WithoutCancel(ctx), r.inputs); changed != nil {
 		return none, changed
 	}
 	if !maps.Equal(laidOut, r.inputStamps()) {
 		return none, permanent(CodeInvalidInput, "check %s has changed the folder of an input: a check may only read its inputs", c.Name)
 	}
 	if name := changedFile(before, r.stamps()); name != "" {
-		return none, permanent(CodeInvalidOutput, "check %s has changed the output file %s: a check may only read the output", c.Name, name)
+		return none, permanent(CodeInvalidOutput, "check %s has %w %s: a check may only read the output", c.Name, errChangedOutput, name)
 	}
 	if err != nil {
 		return none, err

@@ -161,7 +161,7 @@ func (r *checkRun) run(ctx context.Context, checks []*quality.Check) ([]event.Ch
 		}
 		if err != nil {
 			f, known := errors.AsType[*failure](err)
-			if known && (f.category == CategoryInfrastructure || f.category == event.CategoryTransient || f.code == CodeInvalidInput) {
+			if known && (f.category == CategoryInfrastructure || f.category == event.CategoryTransient) || invalidFiles(err) {
 				return nil, err
 			}
 			r.final[c.Name] = known && !f.retryable
@@ -171,6 +171,13 @@ func (r *checkRun) run(ctx context.Context, checks []*quality.Check) ([]event.Ch
 		results = append(results, result)
 	}
 	return results, nil
+}
+
+// invalidFiles reports whether an error of a check means that the task must not use its inputs or its output: an input is
+// damaged, or the check has changed a file.
+func invalidFiles(err error) bool {
+	f, known := errors.AsType[*failure](err)
+	return known && f.code == CodeInvalidInput || errors.Is(err, errChangedOutput)
 }
 
 // limited calls the parameter do, whose context ends after the time limit of the check.
@@ -188,7 +195,7 @@ func (r *checkRun) limited(ctx context.Context, c *quality.Check, do func(contex
 	})
 	err := do(limited)
 	stop()
-	if errors.Is(context.Cause(limited), late) {
+	if errors.Is(context.Cause(limited), late) && !invalidFiles(err) {
 		return late
 	}
 	return err

@@ -311,15 +311,43 @@ func TestCommandChecksReportAVerdict(t *testing.T) {
 	}
 }
 
+// TestCheckThatChangesTheOutputIsRejected: a check that changes the output fails the task at any severity, because the
+// changed output must not be published.
 func TestCheckThatChangesTheOutputIsRejected(t *testing.T) {
 	const key = "a/b"
-	w := newFixture(t, nil, map[string]plan.Work{key: checked(query("SELECT 1 AS x"), quality.Check{
-		Name: "evil", Kind: quality.Command, Command: []string{"sh", "-c", "chmod +w $SERVO_OUTPUT/*; echo more >> $SERVO_OUTPUT/data.parquet"},
-	})}, task(key, "", nil))
-	end := w.end(key, 1)
-	require.Equal(t, worker.CodeCheckError, end.Error.Code)
-	require.Contains(t, end.Error.Message, "check evil has changed the output file data.parquet")
-	require.Empty(t, w.keysBelow("assets/"))
+	for _, severity := range []quality.Severity{quality.Critical, quality.Warning} {
+		w := newFixture(t, nil, map[string]plan.Work{key: checked(query("SELECT 1 AS x"), quality.Check{
+			Name: "evil", Kind: quality.Command, Command: []string{"sh", "-c", "chmod +w $SERVO_OUTPUT/*; echo more >> $SERVO_OUTPUT/data.parquet"}, Severity: severity,
+		})}, task(key, "", nil))
+		e := w.failed(key)
+		require.Equal(t, worker.CodeInvalidOutput, e.Code)
+		require.Contains(t, e.Message, "check evil has changed the output file data.parquet")
+		require.Empty(t, w.keysBelow("assets/"))
+	}
+}
+
+// A check may change a file before its timeout ends. The task must fail nevertheless.
+func TestCheckThatChangesFilesAndTimesOutIsRejected(t *testing.T) {
+	const in, key = "raw/in", "a/b"
+	for code, c := range map[string]quality.Check{
+		worker.CodeInvalidOutput: {Phase: quality.Post, Command: []string{"$SERVO_OUTPUT"}},
+		worker.CodeInvalidInput:  {Phase: quality.Pre, Command: []string{"$SERVO_INPUT_RAW_IN"}},
+	} {
+		p := newProcesses(t, "")
+		c.Command = []string{"sh", "-c", "chmod u+w " + c.Command[0] + "/*; for f in " + c.Command[0] + "/*; do echo more >> $f; done; " + p.script}
+		c.Name, c.Kind, c.Severity, c.TimeoutSec = "evil", quality.Command, quality.Warning, int32(taskTimeout/time.Second)
+		w := newFixture(t, nil, map[string]plan.Work{in: query("SELECT 1 AS x"), key: checked(query("SELECT 2 AS x"), c)},
+			task(in, "", nil), task(key, "", map[string]plan.InputSet{in: from(in)}, in))
+		w.run(in)
+		answer := w.deliverLater(key)
+		pid := p.started(t)
+		w.clock.fire(t, taskTimeout)
+		<-answer
+		p.dead(t, pid)
+		end := w.control.last(t)
+		require.Equal(t, event.Failed, end.Outcome, code)
+		require.Equal(t, code, end.Error.Code)
+	}
 }
 
 func TestBrokenCheckIsRetriedAtItsSeverity(t *testing.T) {

@@ -178,8 +178,8 @@ func (a *author) collect(ctx context.Context) error {
 	return errors.New("collection does not end")
 }
 
-// live makes the author publish n revisions, one per step. Sometimes the author also rewrites the base.
-func (a *author) live(t *testing.T, n int, step time.Duration) {
+// publishMany makes the author publish n revisions, one per step. Sometimes the author also rewrites the base.
+func (a *author) publishMany(t *testing.T, n int, step time.Duration) {
 	t.Helper()
 	for range n {
 		a.clock.pass(step)

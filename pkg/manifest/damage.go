@@ -84,8 +84,8 @@ func Damaged(err error) bool {
 	return errors.Is(err, ErrMissing) || errors.As(err, &corrupt)
 }
 
-// past marks the error of a damaged manifest that belongs to an earlier revision.
-func past(err error) error {
+// markPast marks the error of a damaged manifest that belongs to an earlier revision.
+func markPast(err error) error {
 	if corrupt, ok := errors.AsType[*CorruptError](err); ok {
 		corrupt.past = true
 	}

@@ -19,14 +19,14 @@ func TestRetainStepsOverDeletedManifests(t *testing.T) {
 		t.Run(gap, func(t *testing.T) {
 			fx, c := newTickFixture()
 			a := fx.author(c)
-			a.live(t, 8, 10*time.Minute)
+			a.publishMany(t, 8, 10*time.Minute)
 			for _, revision := range missing {
 				require.NoError(t, fx.blobs.Delete(t.Context(), manifest.Key(domain, revision)))
 			}
 			dense, err := a.s.Dense(t.Context())
 			require.NoError(t, err)
 			require.False(t, dense)
-			a.live(t, 2, 40*24*time.Hour)
+			a.publishMany(t, 2, 40*24*time.Hour)
 			require.NoError(t, a.collect(t.Context()))
 			kept, orphans, err := fx.audit(t.Context())
 			require.NoError(t, err)
@@ -44,7 +44,7 @@ func TestRetainStepsOverDeletedManifests(t *testing.T) {
 func TestRetainKeepsARevisionBeforeAYoungGap(t *testing.T) {
 	fx, c := newTickFixture()
 	a := fx.author(c)
-	a.live(t, 3, time.Minute)
+	a.publishMany(t, 3, time.Minute)
 	require.NoError(t, fx.blobs.Delete(t.Context(), manifest.Key(domain, 2)))
 	require.NoError(t, a.collect(t.Context()))
 	require.Contains(t, fx.keys(t.Context(), "manifests/"), manifest.Key(domain, 1))
@@ -66,7 +66,7 @@ func (s timed) Now(context.Context) (time.Time, error) { return s.clock.Now(), n
 func TestRetainKeepsARevisionBeforeAYoungGapIfItsClockIsAhead(t *testing.T) {
 	fx, c := newTickFixture()
 	a := fx.author(c)
-	a.live(t, 3, time.Minute)
+	a.publishMany(t, 3, time.Minute)
 	require.NoError(t, fx.blobs.Delete(t.Context(), manifest.Key(domain, 2)))
 	ahead := &tick{now: c.Now().AddDate(1, 0, 0)}
 	s := manifest.New(manifest.Config{Domain: domain, Store: timed{fx.blobs, c}, IDs: ids.NewSource(ahead.Now, nil), Clock: ahead})
@@ -86,7 +86,7 @@ func TestRetainTakesNoDeletedRevisionForAGap(t *testing.T) {
 	for n, hit := 1, true; hit; n++ {
 		fx, c := newTickFixture()
 		a, b := fx.author(c), fx.author(c)
-		a.live(t, 12, 10*time.Minute)
+		a.publishMany(t, 12, 10*time.Minute)
 		require.NoError(t, b.load(t.Context()))
 		reached := fx.meanwhile(n, func() { require.NoError(t, a.collect(t.Context())) })
 		require.NoError(t, b.collect(t.Context()), "at operation %d", n)
@@ -106,7 +106,7 @@ func TestLostDistinguishesNewDomains(t *testing.T) {
 	_, err := a.s.Load(t.Context())
 	require.ErrorIs(t, err, manifest.ErrNone)
 	require.False(t, manifest.Lost(err))
-	a.live(t, 10, time.Hour)
+	a.publishMany(t, 10, time.Hour)
 	require.NoError(t, a.collect(t.Context()))
 	for _, key := range append(fx.keys(t.Context(), "manifests/"), manifest.HintKey(domain)) {
 		require.NoError(t, fx.blobs.Delete(t.Context(), key))

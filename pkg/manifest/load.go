@@ -184,7 +184,7 @@ func (s *Store) Next(ctx context.Context, cur *Manifest) (*Manifest, error) {
 func (s *Store) LoadAt(ctx context.Context, revision int64) (*Manifest, error) {
 	m, err := s.get(ctx, Key(s.domain, revision), revision)
 	if err != nil && !errors.Is(err, ErrAbsent) {
-		return nil, past(err)
+		return nil, markPast(err)
 	}
 	b, _, boundaryErr := s.Boundary(ctx)
 	if boundaryErr != nil {
@@ -197,7 +197,7 @@ func (s *Store) LoadAt(ctx context.Context, revision int64) (*Manifest, error) {
 		return nil, fmt.Errorf("load revision %d of %s: %w", revision, s.domain, ErrAbsent)
 	}
 	m, err = s.get(ctx, PinKey(s.domain, revision), revision)
-	return m, past(err)
+	return m, markPast(err)
 }
 
 // List yields, in ascending order, the revisions that LoadAt can return: pinned ones, then live ones.

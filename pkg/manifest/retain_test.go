@@ -25,7 +25,7 @@ func TestRetainKeepsHourlyAndDailyRevisions(t *testing.T) {
 	const step = 11 * time.Minute
 	published := []time.Time{{}} // by revision
 	for range 40 * 24 * time.Hour / step {
-		a.live(t, 1, step)
+		a.publishMany(t, 1, step)
 		published = append(published, c.Now())
 		if len(published)%9 == 0 {
 			require.NoError(t, a.collect(t.Context()))
@@ -74,7 +74,7 @@ func TestOneMachineKeepsMinutelyRevisions(t *testing.T) {
 	const step = time.Second
 	published := []time.Time{{}} // by revision
 	for range int(80 * time.Minute / step) {
-		a.live(t, 1, step)
+		a.publishMany(t, 1, step)
 		published = append(published, c.Now())
 		if len(published)%20 == 0 {
 			require.NoError(t, a.collect(t.Context()))
@@ -123,7 +123,7 @@ func TestClosingKeepsNewestRevisions(t *testing.T) {
 	for _, revisions := range []int{1, manifest.NewestOnClose - 1, manifest.NewestOnClose, manifest.NewestOnClose + 1} {
 		fx, c := newTickFixture()
 		a := fx.author(c)
-		a.live(t, revisions, 10*time.Millisecond)
+		a.publishMany(t, revisions, 10*time.Millisecond)
 		_, err := manifest.NewCollector(a.s, manifest.OneMachine().Closing()).Retain(t.Context())
 		require.NoError(t, err)
 		kept, _, err := fx.audit(t.Context())
@@ -135,14 +135,14 @@ func TestClosingKeepsNewestRevisions(t *testing.T) {
 func TestRetainKeepsNewestRevisionAtAnyAge(t *testing.T) {
 	fx, c := newTickFixture()
 	a := fx.author(c)
-	a.live(t, 3, time.Minute)
+	a.publishMany(t, 3, time.Minute)
 	c.pass(1000 * 24 * time.Hour)
 	require.NoError(t, a.collect(t.Context()))
 	kept, _, err := fx.audit(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []int64{3}, kept)
 
-	a.live(t, 1, time.Minute)
+	a.publishMany(t, 1, time.Minute)
 	require.NoError(t, a.collect(t.Context()))
 	kept, _, err = fx.audit(t.Context())
 	require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestIdleCollectionCostIsIndependentOfHistory(t *testing.T) {
 	for _, revisions := range []int{10, 300} {
 		fx, c := newTickFixture()
 		a := fx.author(c)
-		a.live(t, revisions, 10*time.Second)
+		a.publishMany(t, revisions, 10*time.Second)
 		require.NoError(t, a.collect(t.Context()))
 		before := fx.blobs.Stats()
 		require.NoError(t, a.collect(t.Context()))
@@ -169,7 +169,7 @@ func TestIdleCollectionCostIsIndependentOfHistory(t *testing.T) {
 func TestRetainDoesBoundedWork(t *testing.T) {
 	fx, c := newTickFixture()
 	a := fx.author(c)
-	a.live(t, 1500, time.Second)
+	a.publishMany(t, 1500, time.Second)
 	c.pass(2 * time.Hour)
 	calls := 0
 	for more := true; more; calls++ {
@@ -188,23 +188,23 @@ func TestRetainDoesBoundedWork(t *testing.T) {
 	require.Equal(t, []int64{1500}, kept)
 }
 
-// past returns a fixture with garbage of every kind: expired revisions and pins, replaced
-// files, and files that were never published.
-func past(t *testing.T) (*fixture, *tick) {
+// garbageFixture returns a fixture with every kind of garbage: expired revisions and pins, replaced files, and files
+// that were never published.
+func garbageFixture(t *testing.T) (*fixture, *tick) {
 	t.Helper()
 	fx, c := newTickFixture()
 	a := fx.author(c)
-	a.live(t, 20, 50*time.Minute)
+	a.publishMany(t, 20, 50*time.Minute)
 	require.NoError(t, a.collect(t.Context()))
 	c.pass(3 * 24 * time.Hour)
 	require.NoError(t, a.collect(t.Context()))
 	c.pass(5 * 24 * time.Hour)
 	for range 4 {
-		a.live(t, 5, 20*time.Minute)
+		a.publishMany(t, 5, 20*time.Minute)
 		_, err := fx.write(t.Context(), manifest.TierBase, a.ids.New())
 		require.NoError(t, err)
 	}
-	a.live(t, 1, 2*time.Hour)
+	a.publishMany(t, 1, 2*time.Hour)
 	return fx, c
 }
 
@@ -221,7 +221,7 @@ func (fx *fixture) copied() (*fixture, *author) {
 // This test fails if Retain pins no revisions, if a revision's age is measured from its own publish, or if files of
 // pins are deleted.
 func TestCollectionRecoversFromDeathAnywhere(t *testing.T) {
-	origin, _ := past(t)
+	origin, _ := garbageFixture(t)
 	whole, a := origin.copied()
 	require.NoError(t, a.collect(t.Context()))
 	want := whole.keys(t.Context(), "")
@@ -300,7 +300,7 @@ func (fx *fixture) meanwhile(n int, f func()) (reached func() bool) {
 
 // This test fails if a collector replaces the boundary without checking its version.
 func TestStalledCollectorDeletesNothingLive(t *testing.T) {
-	origin, _ := past(t)
+	origin, _ := garbageFixture(t)
 	for n, hit := 1, true; hit; n++ {
 		fx, slow := origin.copied()
 		fast := fx.author(&tick{reference: slow.clock})
@@ -309,7 +309,7 @@ func TestStalledCollectorDeletesNothingLive(t *testing.T) {
 		require.NoError(t, stalled.load(t.Context()))
 		reached := fx.meanwhile(n, func() {
 			for range 3 {
-				fast.live(t, 6, 20*time.Minute)
+				fast.publishMany(t, 6, 20*time.Minute)
 				require.NoError(t, fast.collect(t.Context()))
 			}
 			zombie := stalled.cur.Successor("zombie")
@@ -320,7 +320,7 @@ func TestStalledCollectorDeletesNothingLive(t *testing.T) {
 		fx.faults(nil)
 		_, _, err := fx.audit(t.Context())
 		require.NoError(t, err, "at operation %d", n)
-		fast.live(t, 20, 20*time.Minute)
+		fast.publishMany(t, 20, 20*time.Minute)
 		require.NoError(t, fast.collect(t.Context()))
 		require.NoError(t, slow.collect(t.Context()))
 		_, orphans, err := fx.audit(t.Context())
@@ -331,7 +331,7 @@ func TestStalledCollectorDeletesNothingLive(t *testing.T) {
 
 // This test fails if NewTimeline does not copy the orphan floor.
 func TestCollectorOfOldTimelineKeepsNewFiles(t *testing.T) {
-	origin, _ := past(t)
+	origin, _ := garbageFixture(t)
 	refused := 0
 	for _, lag := range []time.Duration{0, 3 * time.Hour} {
 		for n, hit := 1, true; hit; n++ {
@@ -367,10 +367,10 @@ func TestCollectorOfOldTimelineKeepsNewFiles(t *testing.T) {
 func TestRetainDeletesRevisionsRecreatedBelowBoundary(t *testing.T) {
 	fx, c := newTickFixture()
 	a, sleeper := fx.author(c), fx.author(c)
-	a.live(t, 2, time.Minute)
+	a.publishMany(t, 2, time.Minute)
 	require.NoError(t, sleeper.load(t.Context()))
 	old := sleeper.cur
-	a.live(t, 10, 30*time.Minute)
+	a.publishMany(t, 10, 30*time.Minute)
 	require.NoError(t, a.collect(t.Context()))
 
 	next, err := sleeper.s.Next(t.Context(), old)
@@ -388,11 +388,11 @@ func TestNextRejectsRevisionRecreatedAtOnce(t *testing.T) {
 	fx, c := newTickFixture()
 	const trusted = 10 * time.Second
 	a, reader, sleeper := fx.author(c), fx.author(c), fx.author(c)
-	a.live(t, 2, time.Minute)
+	a.publishMany(t, 2, time.Minute)
 	require.NoError(t, reader.load(t.Context()))
 	require.NoError(t, sleeper.load(t.Context()))
 	old := reader.cur
-	a.live(t, 3, time.Millisecond)
+	a.publishMany(t, 3, time.Millisecond)
 	ahead := fx.author(&tick{reference: c, skew: time.Hour - trusted})
 	for {
 		require.NoError(t, ahead.collect(t.Context()))
@@ -414,11 +414,11 @@ func TestNextRejectsRevisionRecreatedAtOnce(t *testing.T) {
 func TestLoadFileOfCollectedRevisionIsMissing(t *testing.T) {
 	fx, c := newTickFixture()
 	a, reader := fx.author(c), fx.author(c)
-	a.live(t, 5, time.Minute)
+	a.publishMany(t, 5, time.Minute)
 	require.NoError(t, reader.load(t.Context()))
-	a.live(t, 30, 10*time.Minute)
+	a.publishMany(t, 30, 10*time.Minute)
 	c.pass(40 * 24 * time.Hour)
-	a.live(t, 20, 10*time.Minute)
+	a.publishMany(t, 20, 10*time.Minute)
 	require.NoError(t, a.collect(t.Context()))
 	missing := 0
 	for _, f := range reader.cur.Files() {
@@ -439,7 +439,7 @@ func TestCollectKeepsUnrelatedObjects(t *testing.T) {
 	const stray = "state/orchestration/tenant=acme/workspace=prod/runs/l0/0000-notes.txt"
 	_, err := fx.blobs.Put(t.Context(), stray, []byte("hello"))
 	require.NoError(t, err)
-	a.live(t, 50, 10*time.Minute)
+	a.publishMany(t, 50, 10*time.Minute)
 	require.NoError(t, a.collect(t.Context()))
 	require.Contains(t, fx.keys(t.Context(), "state/"), stray)
 }
@@ -501,7 +501,7 @@ func TestRetainKeepsPinsOfPeople(t *testing.T) {
 	a := fx.author(c)
 	asked, current := map[int64]bool{}, true
 	a.collector.Ask(func(context.Context, event.Time) (map[int64]bool, bool, error) { return asked, current, nil })
-	a.live(t, 30, time.Minute)
+	a.publishMany(t, 30, time.Minute)
 	version, err := a.s.Pin(t.Context(), 7)
 	require.NoError(t, err)
 	again, err := a.s.Pin(t.Context(), 7)
@@ -519,7 +519,7 @@ func TestRetainKeepsPinsOfPeople(t *testing.T) {
 		return err == nil
 	}
 	for range 40 {
-		a.live(t, 3, 24*time.Hour)
+		a.publishMany(t, 3, 24*time.Hour)
 		require.True(t, has(7))
 	}
 	require.False(t, has(8))

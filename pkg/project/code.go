@@ -179,7 +179,7 @@ func (c *codeReader) linkedFolders(pattern place) {
 	if i := strings.IndexAny(fixed, "*?"); i >= 0 {
 		fixed = fixed[:i]
 	}
-	for _, name := range c.below(path.Dir(fixed + "x")) {
+	for _, name := range c.filesBelow(path.Dir(fixed + "x")) {
 		if info, err := fs.Stat(c.files, name); err == nil && info.IsDir() {
 			c.report(pattern, "name the folder itself, or replace the link", "%s is a symbolic link to a folder, whose files are not part of the code", quoteShort(name))
 		}
@@ -257,7 +257,7 @@ func (c *codeReader) match(pattern place) (matched []string) {
 	if err != nil {
 		return nil // only the patterns of queries have brackets, and DuckDB reports invalid patterns
 	}
-	for _, name := range c.below(folder) {
+	for _, name := range c.filesBelow(folder) {
 		if expression.MatchString(name) {
 			matched = append(matched, name)
 		}
@@ -265,8 +265,8 @@ func (c *codeReader) match(pattern place) (matched []string) {
 	return matched
 }
 
-// below returns the files and the symbolic links below a folder, except hidden ones.
-func (c *codeReader) below(folder string) []string {
+// filesBelow returns the files and the symbolic links below a folder, except hidden ones.
+func (c *codeReader) filesBelow(folder string) []string {
 	if names, ok := c.folder[folder]; ok {
 		return names
 	}

@@ -29,7 +29,7 @@ var deadlineField = other("deadline", deadlineFields.shape(shape{
 }), func(f yamlFile, n *yaml.Node, a *declared) {
 	a.promises.Deadline = &event.Deadline{}
 	a.promises.at, a.promises.deadlineAt, a.promises.file = n, n, f
-	if !f.sound(n, "deadline", deadlineFields.fields(f, &a.promises)) {
+	if !f.readSound(n, "deadline", deadlineFields.fields(f, &a.promises)) {
 		return
 	}
 	if d := a.promises.Deadline; n.Kind == yaml.MappingNode && hasField(n, "by") == hasField(n, "after_end") {
@@ -64,7 +64,7 @@ var freshnessField = other("freshness", maxLagFields.shape(shape{
 	Examples:    []any{map[string]any{"max_lag": "6h"}},
 }, "max_lag"), func(f yamlFile, n *yaml.Node, a *declared) {
 	a.promises.at = n
-	if f.sound(n, "freshness", maxLagFields.fields(f, &a.promises)) {
+	if f.readSound(n, "freshness", maxLagFields.fields(f, &a.promises)) {
 		f.require(n, "freshness", "max_lag")
 	}
 })
@@ -98,8 +98,8 @@ var scheduleSLAFields = table[schedule]{
 		func(f yamlFile, n *yaml.Node, s *schedule) { f.promise(n, "run", &s.SLASec) }),
 }
 
-// sound reads a mapping, and reports whether the mapping has no problem.
-func (f yamlFile) sound(n *yaml.Node, what string, known fields) bool {
+// readSound reads a mapping, and reports whether the mapping has no problem.
+func (f yamlFile) readSound(n *yaml.Node, what string, known fields) bool {
 	before := len(f.problems)
 	f.mapping(n, what, known)
 	return len(f.problems) == before

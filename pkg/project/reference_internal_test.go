@@ -209,13 +209,13 @@ func fieldsTable(s, except *shape) string {
 		case len(p.Properties) > 0:
 			value = "[mapping](#" + p.name + ")"
 		}
-		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", p.name, value, otherwise, strings.TrimSuffix(linked(about), "."))
+		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", p.name, value, otherwise, strings.TrimSuffix(withLinks(about), "."))
 	}
 	return strings.TrimSpace(rows.String())
 }
 
-// linked turns certain words into links to the sections that explain them.
-func linked(about string) string {
+// withLinks turns certain words into links to the sections that explain them.
+func withLinks(about string) string {
 	for words, link := range map[string]string{
 		"superseded outputs are kept": "assets.md#what-is-kept", "its upstream tasks ended": "assets.md#trigger-rules",
 		"are not retried": "assets.md#retries", "files queries may read": "assets.md#files-that-queries-read",

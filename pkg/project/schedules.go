@@ -123,7 +123,7 @@ var scheduleFields = table[schedule]{
 		func(f yamlFile, n *yaml.Node, s *schedule) { s.end = f.bound(n, "end") }),
 	other("sla", scheduleSLAFields.shape(shape{Description: "How long a run may take. An alert with the cause sla_missed reports a run that takes longer. The run is not cancelled.", Examples: []any{map[string]any{"run": "2h"}}}, "run"),
 		func(f yamlFile, n *yaml.Node, s *schedule) {
-			if f.sound(n, "sla", scheduleSLAFields.fields(f, s)) {
+			if f.readSound(n, "sla", scheduleSLAFields.fields(f, s)) {
 				f.require(n, "sla", "run")
 			}
 		}),

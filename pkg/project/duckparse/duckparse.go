@@ -52,7 +52,7 @@ ORDER BY i`
 
 // Parse is a [project.SQLParser].
 func (p *Parser) Parse(ctx context.Context, queries []string) (parsed []project.Parsed, err error) {
-	err = p.serialize(ctx, queries, func(i int, text string) { parsed = append(parsed, read(queries[i], text)) })
+	err = p.serialize(ctx, queries, func(i int, text string) { parsed = append(parsed, convert(queries[i], text)) })
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +94,8 @@ type answer struct {
 	Statements   []map[string]any `json:"statements"`
 }
 
-// read converts the result for one query.
-func read(query, text string) project.Parsed {
+// convert returns the result for one query, from the answer of DuckDB.
+func convert(query, text string) project.Parsed {
 	var a answer
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.UseNumber() // a float64 would round 2^64 - 1, which means "no position"

@@ -112,7 +112,7 @@ func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[str
 		node := object(statement["node"])
 		result := s.rows(node, nil, nil)
 		advice := "compute it from the partition column of an input only"
-		if s.hidden(node) {
+		if s.isHidden(node) {
 			advice = "another column may also have this name, and the first column with the name counts: write the partition column before * and before functions that return several columns"
 		} else if s.local {
 			advice = "queries compute in UTC: compute it with (instant::TIMESTAMPTZ AT TIME ZONE '" + dimension.Zone + "')::DATE"
@@ -133,9 +133,9 @@ func mixings(q *project.BatchQuery, statement map[string]any, aggregates map[str
 	return found
 }
 
-// hidden reports whether the SELECT list has a column with the name of the dimension, but an earlier item, such as a
+// isHidden reports whether the SELECT list has a column with the name of the dimension, but an earlier item, such as a
 // *, may return another column with this name.
-func (s *separation) hidden(node map[string]any) bool {
+func (s *separation) isHidden(node map[string]any) bool {
 	earlier := false
 	for _, v := range array(node["select_list"]) {
 		item := object(v)
@@ -226,17 +226,17 @@ func (s *separation) selectRows(n map[string]any, with *withRows, outer *frame) 
 	if n["sample"] != nil && !f.fixed {
 		s.report(n, "remove the sample", "a random sample of a batch has other rows than the samples of its single partitions")
 	}
-	s.groups(f, n, items)
+	s.checkGroups(f, n, items)
 	result := s.output(f, items)
 	for _, v := range []any{n["group_expressions"], n["having"], n["qualify"]} {
-		s.expression(f, v)
+		s.checkExpression(f, v)
 	}
-	s.modifiers(n, items, f, result)
+	s.checkModifiers(n, items, f, result)
 	return result
 }
 
-// groups reports a GROUP BY that puts several partitions into one group.
-func (s *separation) groups(f *frame, n map[string]any, items []any) {
+// checkGroups reports a GROUP BY that puts several partitions into one group.
+func (s *separation) checkGroups(f *frame, n map[string]any, items []any) {
 	groups := array(n["group_expressions"])
 	all := word(n["aggregate_handling"]) == "FORCE_AGGREGATES"
 	if f.fixed {
@@ -343,7 +343,7 @@ func (s *separation) output(f *frame, items []any) *rows {
 		item := object(v)
 		if item["type"] == "STAR" {
 			f.star(item, r, taken, &names)
-			s.expression(f, item)
+			s.checkExpression(f, item)
 			r.list = nil
 			continue
 		}
@@ -354,7 +354,7 @@ func (s *separation) output(f *frame, items []any) *rows {
 			s.keysInSelect(f, item, items)
 			r.fixed, key = false, true
 		default:
-			s.expression(f, item)
+			s.checkExpression(f, item)
 		}
 		if taken[name] && name != "" { // if two columns have the same name, readers get only one of them
 			key, instant = key && r.keys[name], instant && r.times[name]
@@ -410,8 +410,8 @@ func (r *rows) trim() {
 	}
 }
 
-// modifiers reports LIMIT and DISTINCT ON clauses that choose among rows of several partitions.
-func (s *separation) modifiers(n map[string]any, items []any, f *frame, result *rows) {
+// checkModifiers reports LIMIT and DISTINCT ON clauses that choose among rows of several partitions.
+func (s *separation) checkModifiers(n map[string]any, items []any, f *frame, result *rows) {
 	chooses := false
 	for _, v := range array(n["modifiers"]) {
 		m := object(v)
@@ -423,19 +423,19 @@ func (s *separation) modifiers(n map[string]any, items []any, f *frame, result *
 				s.report(firstOf(m["limit"], m["offset"]), "use QUALIFY row_number() OVER (PARTITION BY "+s.dimension.Name+" …) <= N",
 					"LIMIT chooses among the rows of all partitions of the batch")
 			}
-			s.expression(f, m["limit"])
-			s.expression(f, m["offset"])
+			s.checkExpression(f, m["limit"])
+			s.checkExpression(f, m["offset"])
 		case m["type"] == "DISTINCT_MODIFIER" && len(targets) > 0:
 			chooses = true
 			if !result.fixed && !slices.ContainsFunc(targets, func(v any) bool { return s.determines(f, aliased(v, items)) }) {
 				s.report(targets, "add "+s.dimension.Name+" to DISTINCT ON", "DISTINCT ON keeps only one of several rows that belong to different partitions")
 			}
-			s.expression(f, targets)
+			s.checkExpression(f, targets)
 		}
 	}
 	for _, v := range array(n["modifiers"]) {
 		if m := object(v); chooses && m["type"] == "ORDER_MODIFIER" { // otherwise, the order has no effect on the rows
-			s.expression(f, m["orders"])
+			s.checkExpression(f, m["orders"])
 		}
 	}
 }
@@ -452,7 +452,7 @@ func (s *separation) setRows(n map[string]any, with *withRows, outer *frame) *ro
 	left, right := s.rows(object(n["left"]), with, outer), s.rows(object(n["right"]), with, outer)
 	r := &rows{fixed: left.fixed && right.fixed, list: left.list, keys: map[string]bool{}, times: map[string]bool{}}
 	if r.fixed {
-		s.modifiers(n, nil, &frame{fixed: true, with: with, outer: outer}, r)
+		s.checkModifiers(n, nil, &frame{fixed: true, with: with, outer: outer}, r)
 		return r
 	}
 	of := func(r *rows, name string) bool { return r.fixed || r.keys[name] }
@@ -473,6 +473,6 @@ func (s *separation) setRows(n map[string]any, with *withRows, outer *frame) *ro
 		}
 	}
 	r.trim()
-	s.modifiers(n, nil, &frame{with: with, outer: outer}, r)
+	s.checkModifiers(n, nil, &frame{with: with, outer: outer}, r)
 	return r
 }

@@ -160,12 +160,12 @@ func (s *separation) variable(v any) (found map[string]any) {
 	return found
 }
 
-// expression reports each part of an expression whose value depends on several partitions.
-func (s *separation) expression(f *frame, v any) {
+// checkExpression reports each part of an expression whose value depends on several partitions.
+func (s *separation) checkExpression(f *frame, v any) {
 	switch v := v.(type) {
 	case []any:
 		for _, item := range v {
-			s.expression(f, item)
+			s.checkExpression(f, item)
 		}
 	case map[string]any:
 		kind := word(v["type"])
@@ -178,8 +178,8 @@ func (s *separation) expression(f *frame, v any) {
 				s.report(v, "add the column of the partition to PARTITION BY: "+s.dimension.Name, "a window function sees rows of several partitions")
 			}
 		case kind == "SUBQUERY":
-			s.subquery(f, v)
-			s.expression(f, v["child"])
+			s.checkSubquery(f, v)
+			s.checkExpression(f, v["child"])
 			return
 		case kind == "FUNCTION" && s.isVariable(v):
 			s.report(v, "use the column of the partition", "getvariable(%s) is the same for all partitions of the batch", "'"+text(firstChild(v))+"'")
@@ -187,7 +187,7 @@ func (s *separation) expression(f *frame, v any) {
 		}
 		for key, child := range v {
 			if key != "cte_map" {
-				s.expression(f, child)
+				s.checkExpression(f, child)
 			}
 		}
 	}
@@ -200,8 +200,8 @@ func firstChild(n map[string]any) any {
 	return nil
 }
 
-// subquery reports a subquery in an expression if it reads several partitions for one row.
-func (s *separation) subquery(f *frame, n map[string]any) {
+// checkSubquery reports a subquery in an expression if the subquery reads several partitions for one row.
+func (s *separation) checkSubquery(f *frame, n map[string]any) {
 	sub := s.rows(object(object(n["subquery"])["node"]), f.with, f)
 	if sub.fixed {
 		return

@@ -105,7 +105,7 @@ func (f *frame) star(item map[string]any, r *rows, taken map[string]bool, listed
 		for id := range ids {
 			alias, column, ok := strings.Cut(id, ".")
 			if ok && (alias == "" || f.has(alias)) && (only == "" || only == alias) && !drop[column] && !taken[column] {
-				to[column] = to[column] || !listed.mayHave(column) && (only != "" || f.first(alias, column))
+				to[column] = to[column] || !listed.mayHave(column) && (only != "" || f.isFirst(alias, column))
 			}
 		}
 	}
@@ -122,9 +122,9 @@ func (f *frame) star(item map[string]any, r *rows, taken map[string]bool, listed
 	}
 }
 
-// first reports whether readers of a * get the partition from the given column: no earlier table has a column with this
+// isFirst reports whether readers of a * get the partition from this column: no earlier table has a column with this
 // name, except a column that also contains the partition.
-func (f *frame) first(alias, column string) bool {
+func (f *frame) isFirst(alias, column string) bool {
 	for _, t := range f.tables {
 		switch {
 		case alias == "" || t.alias == alias:

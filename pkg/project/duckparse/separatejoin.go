@@ -141,7 +141,7 @@ func (s *separation) table(n map[string]any, with *withRows, lateral *frame) *fr
 		}
 		r = s.functionRows(n, with, lateral)
 	case "EXPRESSION_LIST":
-		s.expression(&frame{fixed: true, with: with}, n["values"])
+		s.checkExpression(&frame{fixed: true, with: with}, n["values"])
 	default:
 		if found := s.changing(n, with); found {
 			s.report(n, "write it with GROUP BY", "Servo cannot examine %s", strings.ToLower(word(n["type"])))
@@ -179,7 +179,7 @@ func (s *separation) functionRows(n map[string]any, with *withRows, lateral *fra
 	} else if found := s.variable(call); found != nil {
 		s.report(found, "read all files, and filter the rows by the partition", "the rows that %s returns depend on all partitions of the batch", name)
 	} else {
-		s.expression(lateral, call["children"])
+		s.checkExpression(lateral, call["children"])
 	}
 	return &rows{fixed: true}
 }
@@ -348,7 +348,7 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 	}
 	s.bind(f)
 	for _, condition := range rest {
-		s.expression(f, condition)
+		s.checkExpression(f, condition)
 	}
 	return f
 }
@@ -458,7 +458,7 @@ func (s *separation) outerJoin(n map[string]any, l, r *frame) *frame {
 		}
 	}
 	for _, condition := range rest {
-		s.expression(f, condition)
+		s.checkExpression(f, condition)
 	}
 	if kind == "SEMI" || kind == "ANTI" {
 		f.tables = l.tables

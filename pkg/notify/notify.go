@@ -153,14 +153,14 @@ func post(ctx context.Context, c *release.Channel, to string, header http.Header
 	case answer.StatusCode < http.StatusBadRequest:
 		return fmt.Errorf("it answered %s, but redirects are not followed: use the final URL", answer.Status)
 	}
-	return fmt.Errorf("it answered %s%s", answer.Status, said(mask.Bytes(text)))
+	return fmt.Errorf("it answered %s%s", answer.Status, firstLine(mask.Bytes(text)))
 }
 
 // maxSaid is the maximum number of characters of a response that an error quotes.
 const maxSaid = 200
 
-// said returns the first line of a response, for an error message.
-func said(text []byte) string {
+// firstLine returns the first line of a response, for an error message.
+func firstLine(text []byte) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(strings.ToValidUTF8(string(text), "")), "\n")
 	if len(line) > maxSaid {
 		line = strings.ToValidUTF8(line[:maxSaid], "") + "…"

@@ -44,9 +44,9 @@ func sender(value string) *notify.Sender {
 	}}
 }
 
-// answer starts a server that returns the same answer to every request. It returns the server's URL and a function
-// that returns the last request.
-func answer(t *testing.T, status int, header http.Header, body string) (url string, last func() (*http.Request, []byte)) {
+// answerServer starts a server that returns the same answer to every request. It returns the server's URL and a
+// function that returns the last request.
+func answerServer(t *testing.T, status int, header http.Header, body string) (url string, last func() (*http.Request, []byte)) {
 	var request *http.Request
 	var got []byte
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func webhook(url string, private bool) *release.Channel {
 }
 
 func TestWebhookSendsSignedCloudEvent(t *testing.T) {
-	url, last := answer(t, http.StatusAccepted, nil, "")
+	url, last := answerServer(t, http.StatusAccepted, nil, "")
 	require.NoError(t, sender("secret").Send(t.Context(), webhook(url, true), message))
 	r, body := last()
 	require.Equal(t, "application/cloudevents+json; charset=utf-8", r.Header.Get("Content-Type"))
@@ -90,11 +90,11 @@ func TestWebhookSendsSignedCloudEvent(t *testing.T) {
 }
 
 func TestWebhookReportsFailures(t *testing.T) {
-	url, last := answer(t, http.StatusInternalServerError, nil, "the key secret is wrong\nmore")
+	url, last := answerServer(t, http.StatusInternalServerError, nil, "the key secret is wrong\nmore")
 	require.ErrorContains(t, sender("secret").Send(t.Context(), webhook(url, true), message), "it answered 500 Internal Server Error")
 
-	elsewhere, other := answer(t, http.StatusOK, nil, "")
-	url, _ = answer(t, http.StatusTemporaryRedirect, http.Header{"Location": {elsewhere}}, "")
+	elsewhere, other := answerServer(t, http.StatusOK, nil, "")
+	url, _ = answerServer(t, http.StatusTemporaryRedirect, http.Header{"Location": {elsewhere}}, "")
 	require.ErrorContains(t, sender("secret").Send(t.Context(), webhook(url, true), message), "redirects are not followed")
 	r, _ := other()
 	require.Nil(t, r, "the redirect was followed")
@@ -114,20 +114,20 @@ func TestWebhookReportsFailures(t *testing.T) {
 }
 
 func TestWebhookLimitsAnswers(t *testing.T) {
-	url, _ := answer(t, http.StatusBadRequest, nil, strings.Repeat("x", 10*notify.MaxBytes))
+	url, _ := answerServer(t, http.StatusBadRequest, nil, strings.Repeat("x", 10*notify.MaxBytes))
 	err := sender("secret").Send(t.Context(), webhook(url, true), message)
 	require.ErrorContains(t, err, "400 Bad Request")
 	require.Less(t, len(err.Error()), 400)
 }
 
 func TestSlackHidesItsURL(t *testing.T) {
-	url, last := answer(t, http.StatusOK, nil, "ok")
+	url, last := answerServer(t, http.StatusOK, nil, "ok")
 	c := &release.Channel{Name: "chat", Slack: &release.SlackChannel{URL: "file:key", Host: "127.0.0.1"}, AllowPrivate: true}
 	require.NoError(t, sender(url+"/services/T0/B0/TOKEN").Send(t.Context(), c, message))
 	_, body := last()
 	require.Contains(t, string(body), `no column \u0026lt;b\u0026gt; \u0026amp; more`, "Slack's control characters are escaped")
 
-	refused, _ := answer(t, http.StatusForbidden, nil, "invalid_token for /services/T0/B0/TOKEN")
+	refused, _ := answerServer(t, http.StatusForbidden, nil, "invalid_token for /services/T0/B0/TOKEN")
 	for value, want := range map[string]string{
 		refused + "/services/T0/B0/TOKEN":           "it answered 403 Forbidden",
 		"http://127.0.0.1:1/services/T0/B0/TOKEN":   "connection refused",

@@ -96,7 +96,7 @@ func deliver(mail *smtp.Client, to *release.SMTPChannel, m *Message, now time.Ti
 	if err := mail.Mail(to.From); err != nil {
 		return fmt.Errorf("send from %s: %w", to.From, err)
 	}
-	refused, err := address(mail, to.To)
+	refused, err := addRecipients(mail, to.To)
 	if err != nil {
 		return err
 	}
@@ -109,10 +109,10 @@ func deliver(mail *smtp.Client, to *release.SMTPChannel, m *Message, now time.Ti
 	return nil
 }
 
-// address sends the recipients of the mail to the server, and returns an error for each recipient that the server
-// refuses. If the server refuses all recipients, or refuses one of them only temporarily, address returns err and
+// addRecipients sends the recipients of the mail to the server. It returns an error for each recipient that the server
+// refuses. If the server refuses all recipients, or refuses one of them only temporarily, addRecipients returns err and
 // nothing else.
-func address(mail *smtp.Client, recipients []string) (refused []error, err error) {
+func addRecipients(mail *smtp.Client, recipients []string) (refused []error, err error) {
 	const permanent = 500 // the lowest code of a permanent failure
 	for _, recipient := range recipients {
 		if err := mail.Rcpt(recipient); err != nil {

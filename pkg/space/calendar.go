@@ -270,7 +270,7 @@ func (c Calendar) CheckZone(d *Dimension) error {
 		}
 		if change := int64(offset - before); change%d.period() != 0 {
 			return fmt.Errorf("the UTC offset of %s changes by %d minutes on %s, which is not a multiple of %s: "+
-				"use daily partitions, shorter periods, or another time zone", a.zone, max(change, -change)/60, t.Format(layoutDay), d.one())
+				"use daily partitions, shorter periods, or another time zone", a.zone, max(change, -change)/60, t.Format(layoutDay), d.withArticle())
 		}
 		before = offset
 		end := boundary(t.In(a.zone))

@@ -204,7 +204,7 @@ func (d *Dimension) String() string {
 	b.WriteString(d.Name + " (")
 	switch d.Kind {
 	case Static:
-		return d.Name + " (static: " + some(d.Values) + ")"
+		return d.Name + " (static: " + joinSome(d.Values) + ")"
 	case Dynamic:
 		return d.Name + " (dynamic: " + d.Set + ")"
 	case Every:
@@ -225,7 +225,7 @@ func (d *Dimension) String() string {
 func (d *Dimension) Range() string {
 	switch {
 	case d.Kind == Static:
-		return some(d.Values)
+		return joinSome(d.Values)
 	case d.Kind == Dynamic:
 		return "the keys of " + d.Set
 	case d.End == "":
@@ -235,8 +235,8 @@ func (d *Dimension) Range() string {
 	}
 }
 
-// some joins the first five texts and counts the others.
-func some(texts []string) string {
+// joinSome joins the first five texts and counts the others.
+func joinSome(texts []string) string {
 	const most = 5
 	if len(texts) <= most {
 		return strings.Join(texts, ", ")

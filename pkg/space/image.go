@@ -250,7 +250,7 @@ func (r *Reader) Reads(down, up string) (bool, error) {
 		return false, err
 	}
 	for i := range r.parts {
-		back, limited, err := r.back(i, ups[i])
+		back, limited, err := r.readerValues(i, ups[i])
 		if err != nil {
 			return false, err
 		}
@@ -400,7 +400,7 @@ func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
 	lists := make([][]string, len(r.down))
 	done := make([]bool, len(r.down))
 	for i := range r.parts {
-		list, limited, err := r.back(i, ups[i])
+		list, limited, err := r.readerValues(i, ups[i])
 		if err != nil {
 			return nil, false, err
 		}
@@ -422,9 +422,9 @@ func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
 	return keys, false, err
 }
 
-// back returns the values that partitions of the reader must have in their dimension to read a value of the i-th
-// upstream dimension. If all partitions read this value, limited is false.
-func (r *Reader) back(i int, value string) (values []string, limited bool, err error) {
+// readerValues returns the values that partitions of the reader must have in their dimension, so that they read a value
+// of the i-th upstream dimension. If all partitions read this value, limited is false.
+func (r *Reader) readerValues(i int, value string) (values []string, limited bool, err error) {
 	p := &r.parts[i]
 	switch p.Op {
 	case All, Latest:

@@ -139,7 +139,7 @@ func (m *Mapping) declared(d Map) error {
 		case up < 0:
 			return m.misfit("write of: "+oneOf(m.Upstream), "%s of %s: no dimension of the upstream asset corresponds to it", dm.Op, dm.Dimension)
 		default:
-			if err := m.fits(dm, &m.Downstream.Dimensions[reader], &m.Upstream.Dimensions[up]); err != nil {
+			if err := m.checkFit(dm, &m.Downstream.Dimensions[reader], &m.Upstream.Dimensions[up]); err != nil {
 				return err
 			}
 		}
@@ -193,9 +193,8 @@ func (m *Mapping) upstreamOf(dm DimensionMap, reader int) int {
 	return only
 }
 
-// fits returns an error if an operation cannot map a dimension of the reader (the parameter down) to an upstream
-// dimension (the parameter up).
-func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
+// checkFit returns an error if an operation cannot map down, a dimension of the reader, to up, an upstream dimension.
+func (m *Mapping) checkFit(dm DimensionMap, down, up *Dimension) error {
 	switch dm.Op {
 	case Identity:
 		if !sameKind(down, up) && (down.IsTime() || up.IsTime()) {
@@ -213,11 +212,11 @@ func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 			return m.misfit("write a shorter window", "window [%d, %d] of %s: a window has at most %d periods", dm.From, dm.To, dm.Dimension, MaxPeriods)
 		}
 	case Coarsen:
-		if err := nests(up, down); err != nil {
+		if err := checkNesting(up, down); err != nil {
 			return m.misfit("", "coarsen of %s: %w", dm.Dimension, err)
 		}
 	case Refine:
-		if err := nests(down, up); err != nil {
+		if err := checkNesting(down, up); err != nil {
 			return m.misfit("", "refine of %s: %w", dm.Dimension, err)
 		}
 	case Values:
@@ -226,11 +225,11 @@ func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
 		}
 		for value := range dm.Values {
 			if down.Kind == Static && !slices.Contains(down.Values, value) {
-				return m.misfit("write one of "+some(down.Values), "values of %[1]s: %[2]s is not a value of %[1]s", dm.Dimension, value)
+				return m.misfit("write one of "+joinSome(down.Values), "values of %[1]s: %[2]s is not a value of %[1]s", dm.Dimension, value)
 			}
 			for _, v := range dm.Values[value] {
 				if up.Kind == Static && !slices.Contains(up.Values, v) {
-					return m.misfit("write one of "+some(up.Values), "values of %s: %s is not a value of %s", dm.Dimension, v, up.Name)
+					return m.misfit("write one of "+joinSome(up.Values), "values of %s: %s is not a value of %s", dm.Dimension, v, up.Name)
 				}
 			}
 		}
@@ -262,8 +261,8 @@ func (m *Mapping) Unmatched() (value, dimension string) {
 // rank returns the rank of a time dimension: the longer its periods, the greater the rank.
 func rank(d *Dimension) int { return slices.Index(Kinds(), d.Kind) }
 
-// nests returns an error unless each period of fine lies within one period of coarse.
-func nests(fine, coarse *Dimension) error {
+// checkNesting returns an error unless each period of fine lies within one period of coarse.
+func checkNesting(fine, coarse *Dimension) error {
 	switch {
 	case !fine.IsTime() || !coarse.IsTime():
 		return fmt.Errorf("it needs dimensions of time")
@@ -298,15 +297,15 @@ func (m *Mapping) infer(d Map) error {
 			case !up.IsTime() || !down.IsTime():
 			case sameKind(down, up):
 				p = mapPart{DimensionMap{Dimension: down.Name, Op: Identity}, j}
-			case nests(up, down) == nil:
+			case checkNesting(up, down) == nil:
 				p = mapPart{DimensionMap{Dimension: down.Name, Op: Coarsen}, j}
-			case nests(down, up) == nil:
+			case checkNesting(down, up) == nil:
 				p = mapPart{DimensionMap{Dimension: down.Name, Op: Refine}, j}
 			default:
 				if rank(up) <= rank(down) {
-					return m.misfit("", "%w", nests(up, down))
+					return m.misfit("", "%w", checkNesting(up, down))
 				}
-				return m.misfit("", "%w", nests(down, up))
+				return m.misfit("", "%w", checkNesting(down, up))
 			}
 			if p.reader == j && up.IsTime() && up.Zone() != down.Zone() {
 				m.Warning = fmt.Sprintf("%s in %s read the %s of the same date in %s, which begin at other times: use one time zone",

@@ -87,8 +87,8 @@ func (d *Dimension) singular() string {
 	}
 }
 
-// one returns the noun for one period of d with its article.
-func (d *Dimension) one() string {
+// withArticle returns the noun for one period of d, with its article.
+func (d *Dimension) withArticle() string {
 	if d.Kind == Hourly {
 		return "an hour"
 	}
@@ -105,7 +105,7 @@ func (d *Dimension) bound(text string) (civil, error) {
 			return c, nil
 		}
 		return civil{}, fmt.Errorf("%q is not a day or the beginning of %s: write, for example, 2025-01-15 or 2025-01-15T06:00",
-			text, d.one())
+			text, d.withArticle())
 	case c.layout == d.layoutOf() && (d.Kind != Weekly || d.startOf(d.ordinal(c.from)).Equal(c.from)):
 		return c, nil
 	}
@@ -120,7 +120,7 @@ func (d *Dimension) notAPeriod(text string) error {
 		first := d.startOf(d.ordinal(c.from)).Format(layoutDay)
 		return fmt.Errorf("%q is not the first day of a week: write %s", text, first)
 	}
-	return fmt.Errorf("%q is not %s: %s", text, d.one(), d.example())
+	return fmt.Errorf("%q is not %s: %s", text, d.withArticle(), d.example())
 }
 
 // floorDiv returns a divided by b, rounded down.
@@ -229,7 +229,7 @@ func (d *Dimension) Noun() string {
 	if d.clocked() {
 		return "a day or a local time"
 	}
-	return d.one()
+	return d.withArticle()
 }
 
 // Help returns a text that explains how to write a start or an end.

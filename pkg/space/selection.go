@@ -439,7 +439,7 @@ func (c Calendar) bounds(a *axis, text string, newest int64) (span, error) {
 			}
 		}
 		if newest < a.first {
-			return span{}, fmt.Errorf("dimension %s has no latest %s, because none has ended yet: select %s that has begun", a.Name, a.singular(), a.one())
+			return span{}, fmt.Errorf("dimension %s has no latest %s, because none has ended yet: select %s that has begun", a.Name, a.singular(), a.withArticle())
 		}
 		return span{newest - int64(n), newest - int64(n)}, nil
 	}
@@ -508,5 +508,5 @@ func Ranges(allKeys, keys []string) string {
 		}
 		texts = append(texts, first)
 	}
-	return some(texts)
+	return joinSome(texts)
 }

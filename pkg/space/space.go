@@ -383,7 +383,7 @@ func (c Calendar) count(d *Dimension) (int, error) {
 // allKeys. Both lists must be in the order of time.
 func (s *Space) Describe(allKeys, keys []string) string {
 	if s == nil {
-		return some(keys)
+		return joinSome(keys)
 	}
 	time := slices.IndexFunc(s.Dimensions, func(d Dimension) bool { return d.IsTime() })
 	group := func(keys []string) (names []string, values map[string][]string) {
@@ -412,7 +412,7 @@ func (s *Space) Describe(allKeys, keys []string) string {
 	_, between := group(allKeys)
 	names, groups := group(keys)
 	if len(s.Dimensions) == 1 && time < 0 {
-		return some(groups[""])
+		return joinSome(groups[""])
 	}
 	texts := make([]string, len(names))
 	for i, name := range names {
@@ -425,7 +425,7 @@ func (s *Space) Describe(allKeys, keys []string) string {
 			texts[i] = s.Dimensions[time].Name + "=" + Ranges(between[name], groups[name]) + name
 		}
 	}
-	return some(texts)
+	return joinSome(texts)
 }
 
 // Selections formats partition keys as selections that [ParseSelection] accepts. Consecutive periods become a range:

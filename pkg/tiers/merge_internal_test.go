@@ -10,15 +10,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// at returns a delta that is stored in a file, and that contains the changes up to a revision.
-func at(id string, revision int64) manifest.Delta {
+// storedAt returns a delta that is stored in a file, and that contains the changes up to a revision.
+func storedAt(id string, revision int64) manifest.Delta {
 	d := stored(id, 1)
 	d.Revision = revision
 	return d
 }
 
-// of returns a manifest with a base of revision 2 and the given later deltas.
-func of(l1, l0 []manifest.Delta) *manifest.Manifest {
+// manifestOf returns a manifest with a base of revision 2 and the given later deltas.
+func manifestOf(l1, l0 []manifest.Delta) *manifest.Manifest {
 	return &manifest.Manifest{
 		Timeline: "t", Revision: 9, BaseSnapshot: manifest.BaseSnapshot{ID: "base", Revision: 2}, L1: l1, L0: l0,
 	}
@@ -26,7 +26,7 @@ func of(l1, l0 []manifest.Delta) *manifest.Manifest {
 
 // finished returns a merge that has finished. The names of its files contain its id.
 func finished(tier, id string, parts ...manifest.Delta) *merge {
-	source := of(nil, nil)
+	source := manifestOf(nil, nil)
 	source.Revision = 7
 	r := &merge{job: job{tier, parts}, source: source, id: id}
 	delta := stored(id, 1)
@@ -40,7 +40,7 @@ func finished(tier, id string, parts ...manifest.Delta) *merge {
 const resultID = "01KTAXJ9X6N3Q2Y8C4V5B6M7P8"
 
 func TestMergeIsReadyIfManifestHasItsDeltas(t *testing.T) {
-	a, b, c := at("a", 4), at("b", 5), at("c", 6)
+	a, b, c := storedAt("a", 4), storedAt("b", 5), storedAt("c", 6)
 	list := func(deltas ...manifest.Delta) []manifest.Delta { return deltas }
 	l1 := finished(manifest.TierL1, resultID, a, b)
 	base := finished(manifest.TierBase, resultID)
@@ -50,18 +50,18 @@ func TestMergeIsReadyIfManifestHasItsDeltas(t *testing.T) {
 		edit  func(*manifest.Manifest)
 		want  bool
 	}{
-		"the deltas are there":             {l1, of(list(a), list(b, c)), nil, true},
-		"another merge replaced the last":  {l1, of(list(a), list(c)), nil, false},
-		"another merge replaced the first": {l1, of(nil, list(b, c)), nil, false},
-		"a base contains the first":        {l1, of(nil, list(b, c)), func(m *manifest.Manifest) { m.BaseSnapshot.Revision = 4 }, true},
-		"a base contains all":              {l1, of(nil, list(c)), func(m *manifest.Manifest) { m.BaseSnapshot.Revision = 5 }, false},
-		"another timeline":                 {l1, of(list(a), list(b, c)), func(m *manifest.Manifest) { m.Timeline = "u" }, false},
-		"files below the floor":            {l1, of(list(a), list(b, c)), func(m *manifest.Manifest) { m.OrphanFloor = resultID + "0" }, false},
-		"files from the floor on":          {l1, of(list(a), list(b, c)), func(m *manifest.Manifest) { m.OrphanFloor = resultID }, true},
+		"the deltas are there":             {l1, manifestOf(list(a), list(b, c)), nil, true},
+		"another merge replaced the last":  {l1, manifestOf(list(a), list(c)), nil, false},
+		"another merge replaced the first": {l1, manifestOf(nil, list(b, c)), nil, false},
+		"a base contains the first":        {l1, manifestOf(nil, list(b, c)), func(m *manifest.Manifest) { m.BaseSnapshot.Revision = 4 }, true},
+		"a base contains all":              {l1, manifestOf(nil, list(c)), func(m *manifest.Manifest) { m.BaseSnapshot.Revision = 5 }, false},
+		"another timeline":                 {l1, manifestOf(list(a), list(b, c)), func(m *manifest.Manifest) { m.Timeline = "u" }, false},
+		"files below the floor":            {l1, manifestOf(list(a), list(b, c)), func(m *manifest.Manifest) { m.OrphanFloor = resultID + "0" }, false},
+		"files from the floor on":          {l1, manifestOf(list(a), list(b, c)), func(m *manifest.Manifest) { m.OrphanFloor = resultID }, true},
 		"no manifest":                      {l1, nil, nil, false},
-		"the same base":                    {base, of(nil, list(c)), nil, true},
-		"another base":                     {base, of(nil, list(c)), func(m *manifest.Manifest) { m.BaseSnapshot.ID = "other" }, false},
-		"a base of a later revision":       {base, of(nil, nil), func(m *manifest.Manifest) { m.Revision = 6 }, false},
+		"the same base":                    {base, manifestOf(nil, list(c)), nil, true},
+		"another base":                     {base, manifestOf(nil, list(c)), func(m *manifest.Manifest) { m.BaseSnapshot.ID = "other" }, false},
+		"a base of a later revision":       {base, manifestOf(nil, nil), func(m *manifest.Manifest) { m.Revision = 6 }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.edit != nil {
@@ -74,27 +74,27 @@ func TestMergeIsReadyIfManifestHasItsDeltas(t *testing.T) {
 }
 
 func TestMergeIsPendingWhileItRuns(t *testing.T) {
-	r := &merge{job: job{tier: manifest.TierBase}, source: of(nil, nil)}
-	require.True(t, r.pending(of(nil, nil)))
-	require.False(t, r.ready(of(nil, nil)))
+	r := &merge{job: job{tier: manifest.TierBase}, source: manifestOf(nil, nil)}
+	require.True(t, r.pending(manifestOf(nil, nil)))
+	require.False(t, r.ready(manifestOf(nil, nil)))
 	r.done.Store(true)
-	require.False(t, r.pending(of(nil, nil)), "it has failed")
+	require.False(t, r.pending(manifestOf(nil, nil)), "it has failed")
 }
 
 func TestMergeReplacesItsDeltasInPlace(t *testing.T) {
-	a, b, c, d := at("a", 4), at("b", 5), at("c", 6), at("d", 8)
+	a, b, c, d := storedAt("a", 4), storedAt("b", 5), storedAt("c", 6), storedAt("d", 8)
 	list := func(deltas ...manifest.Delta) []manifest.Delta { return deltas }
 	for name, tc := range map[string]struct {
 		merge  *merge
 		to     *manifest.Manifest
 		l1, l0 string
 	}{
-		"to L0":                   {finished(manifest.TierL0, "X", b, c), of(list(a), list(b, c, d)), "a", "Xd"},
-		"to L0, between others":   {finished(manifest.TierL0, "X", c), of(list(a), list(b, c, d)), "a", "bXd"},
-		"to L1":                   {finished(manifest.TierL1, "X", b, c), of(list(a), list(b, c, d)), "aX", "d"},
-		"to L1, with one of L1":   {finished(manifest.TierL1, "X", a, b), of(list(a), list(b, c)), "X", "c"},
-		"a base of revision 7":    {finished(manifest.TierBase, "X"), of(list(a), list(b, c, d)), "", "d"},
-		"after a base of the old": {finished(manifest.TierL1, "X", a, b), of(nil, list(b, c)), "X", "c"},
+		"to L0":                   {finished(manifest.TierL0, "X", b, c), manifestOf(list(a), list(b, c, d)), "a", "Xd"},
+		"to L0, between others":   {finished(manifest.TierL0, "X", c), manifestOf(list(a), list(b, c, d)), "a", "bXd"},
+		"to L1":                   {finished(manifest.TierL1, "X", b, c), manifestOf(list(a), list(b, c, d)), "aX", "d"},
+		"to L1, with one of L1":   {finished(manifest.TierL1, "X", a, b), manifestOf(list(a), list(b, c)), "X", "c"},
+		"a base of revision 7":    {finished(manifest.TierBase, "X"), manifestOf(list(a), list(b, c, d)), "", "d"},
+		"after a base of the old": {finished(manifest.TierL1, "X", a, b), manifestOf(nil, list(b, c)), "X", "c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.merge.apply(tc.to, 1)
@@ -110,7 +110,7 @@ func TestBaseRecordsItsCutoffAndHistory(t *testing.T) {
 	result.cutoff = state.Cutoff{Seq: 3, Time: 4, Entries: "e", Runs: "r"}
 	result.history = map[string]manifest.File{"runs": {Key: "new"}, "tasks": {}}
 	r.result.Store(&result)
-	m := of(nil, nil)
+	m := manifestOf(nil, nil)
 	m.History = map[string]manifest.File{"tasks": {Key: "old"}, "attempts": {Key: "kept"}}
 	r.apply(m, event.Time(5))
 	require.Equal(t, manifest.BaseSnapshot{

@@ -50,13 +50,13 @@ func (o *Options) due(m *manifest.Manifest, running []job, inMemory int, unmerge
 			due = append(due, job{tier: manifest.TierBase})
 		case len(files) >= o.MaxDeltas && !contains(running, manifest.TierL0):
 			last := files[len(files)-1].ID // the merge includes the inline deltas between these files
-			due = append(due, job{manifest.TierL1, intoL1(m.L1, through(m.L0, last))})
+			due = append(due, job{manifest.TierL1, intoL1(m.L1, upTo(m.L0, last))})
 		}
 	}
 	free := m.L0 // the L0 deltas that no merge to L1 includes
 	for _, j := range slices.Concat(running, due) {
 		if j.tier == manifest.TierL1 {
-			free = free[len(through(free, j.parts[len(j.parts)-1].ID)):]
+			free = free[len(upTo(free, j.parts[len(j.parts)-1].ID)):]
 		}
 	}
 	if inlineBytes(free) > max(o.MaxInline, 0) && !contains(running, manifest.TierL0) {
@@ -65,8 +65,8 @@ func (o *Options) due(m *manifest.Manifest, running []job, inMemory int, unmerge
 	return due
 }
 
-// through returns the deltas up to the delta with a given id. If no delta has this id, it returns no deltas.
-func through(deltas []manifest.Delta, id string) []manifest.Delta {
+// upTo returns the deltas up to the delta with a given id. If no delta has this id, it returns no deltas.
+func upTo(deltas []manifest.Delta, id string) []manifest.Delta {
 	return deltas[:slices.IndexFunc(deltas, func(d manifest.Delta) bool { return d.ID == id })+1]
 }
 

@@ -65,7 +65,7 @@ func (s *Server) CreateTask(ctx context.Context, r *cloudtaskspb.CreateTaskReque
 		return nil, err
 	}
 	if err := s.Queue.Create(ctx, t); err != nil {
-		return nil, answer(err)
+		return nil, statusOf(err)
 	}
 	return r.GetTask(), nil
 }
@@ -111,7 +111,7 @@ func (s *Server) DeleteTask(ctx context.Context, r *cloudtaskspb.DeleteTaskReque
 		return nil, err
 	}
 	if err := s.Queue.Delete(ctx, queueName, name); err != nil {
-		return nil, answer(err)
+		return nil, statusOf(err)
 	}
 	return &emptypb.Empty{}, nil
 }
@@ -124,15 +124,15 @@ func (s *Server) find(ctx context.Context, full string) error {
 	there, err := s.Queue.Exists(ctx, queueName, name)
 	switch {
 	case err != nil:
-		return answer(err)
+		return statusOf(err)
 	case !there:
 		return status.Error(codes.NotFound, fmt.Sprintf("no task %s", full))
 	}
 	return nil
 }
 
-// answer converts an error of a queue into the status that Cloud Tasks would return.
-func answer(err error) error {
+// statusOf converts an error of a queue into the status that Cloud Tasks would return.
+func statusOf(err error) error {
 	switch {
 	case errors.Is(err, queue.ErrExists):
 		return status.Error(codes.AlreadyExists, err.Error())

@@ -120,7 +120,7 @@ func Start(t *testing.T, o Options) *Cluster {
 		T: t, Store: memblob.New(memblob.Options{}), URL: map[string]string{}, instances: map[string][]string{}, metrics: map[string]string{},
 		Keys: keyring(Secret), WorkerKeys: keyring(WorkerSecret), Issuer: identitytest.New(t, clock.System{}.Now),
 	}
-	c.client = &http.Client{Transport: c.as("dispatcher").Transport(http.DefaultTransport)}
+	c.client = &http.Client{Transport: c.tokenSource("dispatcher").Transport(http.DefaultTransport)}
 	worker := httptest.NewServer(o.Worker)
 	t.Cleanup(worker.Close)
 	n := max(o.Instances, 1)
@@ -159,7 +159,7 @@ func Start(t *testing.T, o Options) *Cluster {
 					"--issuer", c.Issuer.URL, "--issuer-keys", c.Issuer.KeysURL(), "--identity", service.GoogleIdentity,
 					"--log-level", cmp.Or(o.LogLevel, "debug"), "--traces", o.Traces,
 				}, slices.Concat(s.args, o.Flags[name])...),
-				Getenv: func(string) string { return "" }, Stderr: &c.logs, Clock: clock.System{}, Tokens: c.as(name), Instance: address,
+				Getenv: func(string) string { return "" }, Stderr: &c.logs, Clock: clock.System{}, Tokens: c.tokenSource(name), Instance: address,
 				OpenStore:  func(context.Context, string) (blob.Store, io.Closer, error) { return c.Store, io.NopCloser(nil), nil },
 				OpenQueue:  binding.Queues(func(string) string { return "" }),
 				OpenTraces: otlp.Open, Metrics: prom.New,
@@ -244,8 +244,8 @@ func (c *Cluster) Logs() string {
 	return c.logs.text.String()
 }
 
-// as returns a source of tokens with which a service authenticates itself.
-func (c *Cluster) as(name string) identity.Source {
+// tokenSource returns a source of tokens with which a service authenticates itself.
+func (c *Cluster) tokenSource(name string) identity.Source {
 	return func(_ context.Context, audience string) (string, error) {
 		return c.Issuer.Token(Account(name), audience)
 	}

@@ -42,7 +42,7 @@ type witness struct {
 	marks   string
 	markers map[string]marker
 	// finished contains the tasks whose end is durable. It maps each task to the number of executions that had begun
-	// when [witness.look] found this end for the first time.
+	// when [witness.observe] found this end for the first time.
 	finished map[string]int
 }
 
@@ -51,8 +51,8 @@ type marker struct {
 	generation int64
 }
 
-// begun returns the number of executions of each task.
-func (w *witness) begun() map[string]int {
+// executions returns the number of executions of each task.
+func (w *witness) executions() map[string]int {
 	w.t.Helper()
 	files, err := os.ReadDir(w.marks)
 	require.NoError(w.t, err)
@@ -65,11 +65,11 @@ func (w *witness) begun() map[string]int {
 	return begun
 }
 
-// look fails the test if a finished task was executed again, or if a commit marker has changed since the last call.
+// observe fails the test if a finished task was executed again, or if a commit marker has changed since the last call.
 // Then it records newly finished tasks and the current commit markers.
-func (w *witness) look() {
+func (w *witness) observe() {
 	w.t.Helper()
-	begun := w.begun()
+	begun := w.executions()
 	for task, n := range w.finished {
 		require.Equal(w.t, n, begun[task], "task %s was executed again after its end was durable", task)
 	}
@@ -134,18 +134,18 @@ func TestChaosRunSurvivesKills(t *testing.T) {
 		extra := time.Duration(random.IntN(40)) * time.Millisecond
 		require.NoError(t, clock.System{}.Sleep(t.Context(), extra))
 		c.kill(t)
-		w.look()
+		w.observe()
 		t.Logf("kill %d at %d tasks (wanted %d) and %s: %d ends are durable, %d markers", i+1, reached, threshold, extra, len(w.finished), len(w.markers))
 	}
 	last := startChild(t, j).end(t)
 	require.Equal(t, state.RunSucceeded, last.State)
-	w.look()
+	w.observe()
 	require.Len(t, w.markers, j.tasks())
 	require.Len(t, w.finished, j.tasks())
 	report := requireVerified(t, w.parts)
 	require.Equal(t, j.tasks(), report.Outputs)
 	repeated := 0
-	for _, n := range w.begun() {
+	for _, n := range w.executions() {
 		repeated += n - 1
 	}
 	t.Logf("%d tasks, %d kills, %d executions interrupted and repeated, %s",
@@ -194,10 +194,10 @@ func TestChaosStartsSurviveKills(t *testing.T) {
 		}
 		c.drain()
 		_ = c.cmd.Wait() // an error is expected if the process was killed
-		w.look()
+		w.observe()
 	}
 	require.Equal(t, state.RunSucceeded, startChild(t, j).end(t).State)
-	w.look()
+	w.observe()
 	requireVerified(t, w.parts)
 	require.NoError(t, noTemporaries(dir))
 }

@@ -79,7 +79,7 @@ func startCloud(t *testing.T, lost, twice int, fullEvery string) *cloud {
 		issuer: identitytest.New(t, clock.System{}.Now),
 	}
 	t.Cleanup(func() { cancel(); c.push.Wait() })
-	storage := httptest.NewServer((&gcsfake.Server{Bucket: "servo", Store: memblob.New(memblob.Options{}), OnFinalize: c.finalized}).Handler())
+	storage := httptest.NewServer((&gcsfake.Server{Bucket: "servo", Store: memblob.New(memblob.Options{}), OnFinalize: c.notify}).Handler())
 	t.Cleanup(storage.Close)
 	tasks := c.serveTasks(t)
 
@@ -166,8 +166,8 @@ func (r repeating) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.RoundTripper.RoundTrip(req)
 }
 
-// finalized pushes the notification of an object to its service until the service answers 2xx.
-func (c *cloud) finalized(o blob.Object) {
+// notify pushes the notification of an object to its service until the service answers 2xx.
+func (c *cloud) notify(o blob.Object) {
 	service := ""
 	switch {
 	case strings.HasPrefix(o.Key, "ledger/"):
@@ -308,5 +308,5 @@ func TestCloudRunSurvivesKillsAndLostMessages(t *testing.T) {
 		c.start(name)
 	}
 	c.requireSucceeded(runID)
-	require.Len(t, c.made(runID), layers*width)
+	require.Len(t, c.outputs(runID), layers*width)
 }

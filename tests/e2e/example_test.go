@@ -40,7 +40,7 @@ func TestExampleHasSameResultWithFaults(t *testing.T) {
 	calm := startCloud(t, 0, 0, "1s")
 	run := calm.weather(days)
 	calm.requireSucceeded(run)
-	want := calm.made(run)
+	want := calm.outputs(run)
 
 	c := startCloud(t, 500, 300, "1s")
 	run = c.weather(days)
@@ -55,7 +55,7 @@ func TestExampleHasSameResultWithFaults(t *testing.T) {
 		c.start(name)
 	}
 	c.requireSucceeded(run)
-	require.Equal(t, want, c.made(run))
+	require.Equal(t, want, c.outputs(run))
 	require.Equal(t, map[string]int{"SUCCEEDED": len(want)}, c.askDuckDB("SELECT state, count(*) FROM tasks WHERE kind = 'task' GROUP BY 1"))
 	require.Equal(t, map[string]int{"SUCCEEDED": 1}, c.askDuckDB("SELECT state, count(*) FROM runs GROUP BY 1"))
 }
@@ -67,9 +67,9 @@ func (c *cloud) pick(n int) int {
 	return c.rng.IntN(n)
 }
 
-// made describes the output of each task of a run: its number of rows and its schema. It checks that no two tasks
+// outputs describes the output of each task of a run: its number of rows and its schema. It checks that no two tasks
 // share an output, and that the commit markers in the bucket name exactly these outputs.
-func (c *cloud) made(run string) map[string]string {
+func (c *cloud) outputs(run string) map[string]string {
 	c.t.Helper()
 	snap, err := c.engine.Current(c.t.Context())
 	require.NoError(c.t, err)

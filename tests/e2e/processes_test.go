@@ -91,7 +91,7 @@ func (f *folder) open(name string) {
 func (f *folder) awaitBegun(names ...string) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
-		begun := f.begun()
+		begun := f.executions()
 		for _, name := range names {
 			if begun["chaos/"+name] == 0 {
 				return false
@@ -165,8 +165,9 @@ func (p *process) kill() {
 	<-p.ended
 }
 
-// owner waits until one of the processes owns the folder and serves requests. It returns this process and the others.
-func (f *folder) owner(processes ...*process) (owner *process, others []*process) {
+// awaitOwner waits until one of the processes owns the folder and serves requests. It returns this process, and the
+// others.
+func (f *folder) awaitOwner(processes ...*process) (owner *process, others []*process) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
 		o, err := embedded.ReadOwner(f.state)
@@ -187,7 +188,7 @@ func (f *folder) owner(processes ...*process) (owner *process, others []*process
 // finds no problem.
 func (f *folder) requireDone(tasks int) {
 	f.t.Helper()
-	f.look()
+	f.observe()
 	require.Len(f.t, f.markers, tasks)
 	require.Len(f.t, f.finished, tasks)
 	snap, err := f.parts.Reader().Current(f.t.Context())
@@ -202,7 +203,7 @@ func (f *folder) requireDone(tasks int) {
 // requireOnce checks that no task was executed twice.
 func (f *folder) requireOnce() {
 	f.t.Helper()
-	for task, n := range f.begun() {
+	for task, n := range f.executions() {
 		require.Equal(f.t, 1, n, "task %s began %d times", task, n)
 	}
 }
@@ -244,7 +245,7 @@ func TestOwnerContinuesAfterStop(t *testing.T) {
 		require.NoError(t, clock.System{}.Sleep(t.Context(), stop))
 		first.signal(syscall.SIGCONT)
 		key := contract.AssetsPrefix(acme) + "chaos/" + ends
-		require.Eventually(t, func() bool { f.look(); return strings.Contains(strings.Join(f.markerKeys(), " "), key) }, waitLimit, 20*time.Millisecond)
+		require.Eventually(t, func() bool { f.observe(); return strings.Contains(strings.Join(f.markerKeys(), " "), key) }, waitLimit, 20*time.Millisecond)
 		f.open(lasts)
 	}
 	require.Contains(t, first.end(0), "SUCCEEDED")
@@ -330,7 +331,7 @@ func TestTwoProcessesCompleteOneRunEach(t *testing.T) {
 	long[0].script = gate("long")
 	f := newFolder(t, filepath.Join(t.TempDir(), "state"), append(short, long...)...)
 	first := f.servo(append([]string{"run"}, selected(short)...)...)
-	f.owner(first)
+	f.awaitOwner(first)
 	second := f.servo(append([]string{"run"}, selected(long)...)...)
 	f.awaitBegun("long00_00")
 	f.open("long")
@@ -354,15 +355,15 @@ func TestChaosRunSurvivesKillsOfOneProcess(t *testing.T) {
 	start := func() *process { return f.servo("run", "--all", "--run-key", "pair") }
 	processes := []*process{start(), start()}
 	for i := range kills {
-		owner, others := f.owner(processes...)
+		owner, others := f.awaitOwner(processes...)
 		threshold := (i + 1) * len(assets) / (kills + 2)
-		require.Eventually(t, func() bool { return len(f.begun()) >= threshold }, waitLimit, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return len(f.executions()) >= threshold }, waitLimit, 5*time.Millisecond)
 		victim, survivor := owner, others[0]
 		if random.IntN(3) == 0 {
 			victim, survivor = others[0], owner
 		}
 		victim.kill()
-		f.look()
+		f.observe()
 		t.Logf("kill %d at %d executions, owner: %t; %d ends are durable", i+1, threshold, victim == owner, len(f.finished))
 		processes = []*process{survivor, start()}
 	}
@@ -370,7 +371,7 @@ func TestChaosRunSurvivesKillsOfOneProcess(t *testing.T) {
 		require.Contains(t, p.end(0), "SUCCEEDED")
 	}
 	f.requireDone(len(assets))
-	for task, n := range f.begun() {
+	for task, n := range f.executions() {
 		require.LessOrEqual(t, n, kills+1, task)
 	}
 }
@@ -444,6 +445,6 @@ func TestRunSurvivesFullDisk(t *testing.T) {
 	}
 	f.open("held")
 	require.Contains(t, p.end(0), "SUCCEEDED")
-	require.Equal(t, 1, f.begun()["chaos/before"])
+	require.Equal(t, 1, f.executions()["chaos/before"])
 	f.requireDone(3)
 }

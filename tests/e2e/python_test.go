@@ -90,7 +90,7 @@ func TestPythonWorkerExecutesRuns(t *testing.T) {
 	c.requireSucceeded(runID)
 	require.Equal(t, "15\n", c.output(runID, "raw/count", "count.txt"))
 	require.Equal(t, "words of 2025-01-02\n", c.output(runID, "raw/daily[date=2025-01-02]", "text.txt"))
-	require.Len(t, c.made(runID), 6)
+	require.Len(t, c.outputs(runID), 6)
 
 	// The asset `count` reads an output of the earlier run.
 	count := action("count", []string{"count_words"}, "text")

@@ -55,7 +55,7 @@ type Config struct {
 	Snapshots Snapshots
 	// Keys sign callback URLs. They must stay secret: anybody who has them can report for any worker.
 	Keys contract.Keyring
-	// WorkerKeys seal envelopes, and workers also have these keys. Without WorkerKeys, Keys seal envelopes.
+	// WorkerKeys sign envelopes; the workers have these keys, too. Without WorkerKeys, Keys sign envelopes.
 	WorkerKeys contract.Keyring
 	// FairQueue is the fair queue that dispatchers of several domains share. Nil: no queueing.
 	FairQueue *FairQueue
@@ -361,7 +361,7 @@ func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, err
 		return task, nil
 	}
 	var err error
-	task.Body, err = d.sealed(d.envelope(row, o))
+	task.Body, err = d.signed(d.envelope(row, o))
 	return task, err
 }
 
@@ -393,8 +393,8 @@ func (d *Dispatcher) started(row *state.Dispatch, o order, expires event.Time) c
 	}
 }
 
-// sealed encodes and signs an envelope.
-func (d *Dispatcher) sealed(env *contract.Envelope) ([]byte, error) {
+// signed encodes and signs an envelope.
+func (d *Dispatcher) signed(env *contract.Envelope) ([]byte, error) {
 	body, err := contract.Seal(env, d.cfg.WorkerKeys, env.Auth.ExpiresAt)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", queue.ErrInvalid, err)
@@ -424,7 +424,7 @@ func (d *Dispatcher) prepare(ctx context.Context, row *state.Dispatch, o order) 
 	}
 	// Any other problem, such as an unreachable store, does not prevent the delivery: the worker asks before it starts,
 	// and gets the error.
-	body, err = d.sealed(env)
+	body, err = d.signed(env)
 	return body, err == nil, err
 }
 

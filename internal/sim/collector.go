@@ -288,7 +288,7 @@ func (o *oracle) checkOutputCollection(f *followed) {
 	blobs, now := o.w.blobs.Copy(), &aheadClock{Clock: o.w.clock}
 	source := ids.NewSource(now.Now, &entropy{rng: random(o.w.cfg.Seed, "garbage", 0)})
 	cfg := gc.Config{
-		Handle: domain.Open(domain.Handle{Domain: f.domain, Store: aged{blobs, now}, Codec: o.w.codec, IDs: source, Clock: now}),
+		Handle: domain.Open(domain.Handle{Domain: f.domain, Store: headAhead{blobs, now}, Codec: o.w.codec, IDs: source, Clock: now}),
 	}
 	m := f.manifest
 	for range 3 {
@@ -307,15 +307,15 @@ func (o *oracle) checkOutputCollection(f *followed) {
 	o.checkOnlyShown(f, blobs)
 }
 
-// aged is a store in which every object has just been written, according to a clock that is ahead. The store in memory
-// would report the time of the bubble in which the world runs.
-type aged struct {
+// headAhead is a store whose Head reports the time of a clock that is ahead. The collector takes the current time from
+// Head, so the listed objects, which keep their own times, seem old to it.
+type headAhead struct {
 	blob.Store
 
 	clock *aheadClock
 }
 
-func (a aged) Head(ctx context.Context, key string) (blob.Object, error) {
+func (a headAhead) Head(ctx context.Context, key string) (blob.Object, error) {
 	o, err := a.Store.Head(ctx, key)
 	o.Updated = a.clock.Now()
 	return o, err

@@ -81,8 +81,7 @@ func (c *World) drawDense() {
 	c.Wide = 1 + r.IntN(6)
 }
 
-// begin returns the time at which the world begins. If the bubble's clock is already past that time, the world begins
-// at the time of the clock.
+// begin returns the earliest time at which the world begins. [Run] waits until this time, unless it has already passed.
 func (c World) begin() time.Time { return epoch.Add(time.Duration(c.Begin) * time.Minute) }
 
 // drawSchedules draws the schedules of a domain, and stores releases that declare them.

@@ -83,10 +83,10 @@ func (p *process) escaped(c child, own int, sessions map[int]bool, others func(s
 	case !c.zombie && p.tag != "" && hasTag(c.pid, p.tag):
 		return true
 	}
-	// The process has left the worker's session and has no tag. It is not a command, because commands stay in that
-	// session. The command that started the process is older than the process. So if p is the only running command that
-	// is older than the process, p has started it. A process that is older than p may be older than the worker: it is
-	// not killed, but is reaped after its end.
+	// The child has left the worker's session and has no tag. It is not a command, because commands stay in that session.
+	// The command that started the child is older than the child. So if no other running command is older than the child,
+	// only p can have started it. If p is not older either, the child may be older than the worker: it is never killed,
+	// but reaped after its end.
 	return c.session != own && !others(c.started) && (c.zombie || c.started >= p.started)
 }
 

@@ -64,7 +64,8 @@ func TestStreamsLimitHeldText(t *testing.T) {
 	require.Equal(t, "x\n"+strings.Repeat("y", maxHeld+1), log.String())
 }
 
-// Without time for a flush, the log consists of exactly the lines of both streams, each in its order.
+// Unless held text is flushed because time has passed, the log contains exactly the lines of both streams, and the lines
+// of each stream keep their order.
 func TestStreamsLoseNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var log bytes.Buffer

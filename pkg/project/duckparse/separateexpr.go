@@ -95,8 +95,11 @@ const afterStart = 4
 
 // bound examines a condition that compares an expression with the start or the end of the span of the batch. It returns
 // the expression and the compared ends: 1 is the start, 2 the end, 3 both; afterStart means that the condition excludes
-// the start. An instant at the end of the span belongs to no partition of the batch. So a condition that includes the
-// end makes the task fail with INVALID_OUTPUT, but it does not change the rows of a partition.
+// the start.
+//
+// At the end of the span, bound treats < and <= alike, because an instant at the end belongs to no partition of the
+// batch. If a condition includes the end, and the query returns a row for that instant, the task fails with
+// INVALID_OUTPUT. The condition does not change the rows of any partition.
 func (s *separation) bound(v any) (value any, ends int) {
 	n := object(v)
 	kind := word(n["type"])

@@ -261,6 +261,11 @@ func (r *checkRun) openInputs(ctx context.Context) (err error) {
 			return err
 		}
 		if len(files) > 0 {
+			if _, problem := r.inputs[i].rows(); problem != nil { // some rows are only in text files
+				if query, err = r.failingView(ctx, query, problem); err != nil {
+					return err
+				}
+			}
 			statements = append(statements, createView(r.inputs[i].asset, query)...)
 			readable.files = append(readable.files, files...)
 		}
@@ -276,6 +281,22 @@ func (r *checkRun) openInputs(ctx context.Context) (err error) {
 	}
 	readable.directories = append(readable.directories, r.dir)
 	return r.db.lock(ctx, readable)
+}
+
+// failingView returns a query with the columns of another query. If a check reads it, the check fails with the given
+// problem. The last row of the query evaluates an error in each column and in its filter, so that DuckDB never skips
+// the error.
+func (r *checkRun) failingView(ctx context.Context, query string, problem error) (string, error) {
+	columns, err := r.db.describe(ctx, statement{text: "DESCRIBE " + query})
+	if err != nil {
+		return "", sqlFailure(fmt.Errorf("prepare the checks: %w", err))
+	}
+	fails := "error(" + quote(problem.Error()) + ")"
+	list := make([]string, len(columns))
+	for i, c := range columns {
+		list[i] = "CAST(" + fails + " AS " + c.kind + ") AS " + quoteName(c.name)
+	}
+	return "(" + query + ")\nUNION ALL\nSELECT " + strings.Join(list, ", ") + " WHERE CAST(" + fails + " AS BOOLEAN)", nil
 }
 
 // showOutput sets the variables of the partition and creates the view of the output.

@@ -16,6 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/worker"
@@ -550,5 +551,32 @@ func TestChecksCannotUseUnconfinedDatabase(t *testing.T) {
 	w.storePlan()
 	for name, result := range resultsOf(w.run(key).CheckResults) {
 		require.Contains(t, result, "broken: the folder "+filepath.Dir(w.root)+" of sources.paths contains the project", name)
+	}
+}
+
+// A check must not pass because a partition of an input has its rows in a text file, which no query reads.
+func TestCheckOfInputWithTextOnlyPartitionIsBroken(t *testing.T) {
+	const in, key = "raw/in", "a/b"
+	for _, rows := range []string{"SELECT 1 AS x", "SELECT 1 AS x WHERE false"} {
+		w := newFixture(t, nil, map[string]plan.Work{"q/rows": query(rows)}, task("q/rows", "", nil))
+		w.file("1.parquet", w.read(w.run("q/rows").Output.URI+"data.parquet"))
+		w.file("2.csv", "x\n2\n")
+		raw := shell("cp $SERVO_PARTITION_N.* $SERVO_OUTPUT")
+		raw.Text = &plan.TextOutput{Format: plan.TextNone}
+		reader := checked(query("SELECT 1 AS x"), quality.Check{Name: "all", Kind: quality.SQL, SQL: "SELECT x FROM raw.in EXCEPT SELECT x FROM a.b", Severity: quality.Warning},
+			quality.Check{Name: "count", Kind: quality.SQL, SQL: "SELECT 1 AS x FROM (SELECT count(*) AS n FROM raw.in) WHERE n > 5", Severity: quality.Warning},
+			quality.Check{Name: "filter", Kind: quality.SQL, SQL: "SELECT x FROM raw.in WHERE x > 5", Severity: quality.Warning},
+			quality.Check{Name: "other", Kind: quality.NotNull, Columns: []string{"x"}})
+		reader.SQL, reader.Command = "", shell("cp 1.parquet $SERVO_OUTPUT").Command
+		one, two := ids.Partition{"n": "1"}.Key(), ids.Partition{"n": "2"}.Key()
+		w.setPlan(map[string]plan.Work{in: raw, key: reader}, task(in+"[n=1]", one, nil), task(in+"[n=2]", two, nil),
+			task(key, "", map[string]plan.InputSet{in: {Items: []plan.Input{{TaskKey: in + "[n=1]", PartitionKey: one}, {TaskKey: in + "[n=2]", PartitionKey: two}}}}, in+"[n=1]", in+"[n=2]"))
+		w.run(in + "[n=1]")
+		w.run(in + "[n=2]")
+		got := resultsOf(w.run(key).CheckResults)
+		require.Equal(t, "passed", got["other"])
+		for _, name := range []string{"all", "count", "filter"} {
+			require.Contains(t, got[name], "input raw/in[n=2] has no Parquet files, only 2.csv", name)
+		}
 	}
 }

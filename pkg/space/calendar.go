@@ -220,7 +220,7 @@ func (c Calendar) Progress(s *Space) string {
 // readyAfter returns the time from the end of a period until the period is expected.
 func (a *axis) readyAfter() time.Duration { return time.Duration(a.ReadyAfterSec) * time.Second }
 
-// Interval returns the start and the end of the period with a key. The end is exclusive.
+// Interval returns the start and the end of the period with the given key. The end is exclusive.
 func (c Calendar) Interval(d *Dimension, key string) (start, end time.Time, err error) {
 	n, err := d.index(key)
 	if err != nil {

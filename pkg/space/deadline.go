@@ -26,7 +26,7 @@ func (c Calendar) Deadlines(d *Dimension, due func(start, end time.Time) time.Ti
 // passed, too.
 const ahead = 2
 
-// First returns the first declared period whose deadline is after a time, and its deadline. ok is false if no such
+// First returns the first declared period whose deadline is later than after, and this deadline. ok is false if no such
 // period exists.
 func (d *Deadlines) First(after time.Time) (key string, at time.Time, ok bool) {
 	lo, hi := d.axis.first, min(d.axis.last, d.axis.current(after)+ahead)
@@ -37,7 +37,7 @@ func (d *Deadlines) First(after time.Time) (key string, at time.Time, ok bool) {
 	return d.firstFrom(lo + int64(n))
 }
 
-// Next returns the declared period that follows the period with a key, and its deadline.
+// Next returns the declared period after the period with the given key, and the deadline of this next period.
 func (d *Deadlines) Next(key string) (next string, at time.Time, ok bool, err error) {
 	n, err := d.axis.index(key)
 	if err != nil {

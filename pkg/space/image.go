@@ -127,7 +127,7 @@ const MaxImage = 100_000
 // if the upstream asset does not declare its key.
 func (r *Reader) Same() bool { return r.same && !r.every }
 
-// Image returns the upstream partitions that the partition with a key reads.
+// Image returns the upstream partitions that the reader's partition with the given key reads.
 func (r *Reader) Image(key string) (Image, error) {
 	if r.every {
 		return Image{All: true}, nil
@@ -361,7 +361,7 @@ func (r *Reader) OmitsFuture() bool {
 	return false
 }
 
-// BeginsAfter reports whether the period of an upstream partition begins after a time. It returns false if the
+// BeginsAfter reports whether the period of an upstream partition begins after the given time. It returns false if the
 // partition has no period.
 func (r *Reader) BeginsAfter(key string, at time.Time) bool {
 	values, err := r.Upstream.Parse(key)

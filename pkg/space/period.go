@@ -39,7 +39,7 @@ func parseCivil(text string, length int64) (civil, bool) {
 	return civil{}, false
 }
 
-// layoutOf returns the layout of the keys of a kind.
+// layoutOf returns the layout of the keys of d.
 func (d *Dimension) layoutOf() string {
 	switch d.Kind {
 	case Every, Hourly:
@@ -167,7 +167,7 @@ func (d *Dimension) startOf(n int64) time.Time {
 	}
 }
 
-// index returns the number of the period with a key. It needs no zone data.
+// index returns the number of the period with the given key. It needs no zone data.
 func (d *Dimension) index(key string) (int64, error) {
 	if !d.clocked() {
 		t, err := time.Parse(d.layoutOf(), key)
@@ -196,7 +196,8 @@ func (d *Dimension) value(n int64, zone *time.Location, phase int64) string {
 	return time.Unix(n*d.period()+phase, 0).In(zone).Format(layoutHour)
 }
 
-// civilStart returns the civil date at which the period with a key begins or, for a clocked period, the local time.
+// civilStart returns the civil date at which the period with the given key begins or, for a clocked period, the local
+// time.
 func (d *Dimension) civilStart(key string) (time.Time, error) {
 	t, err := time.Parse(d.layoutOf(), key)
 	if err != nil {

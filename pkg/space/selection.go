@@ -190,8 +190,8 @@ func (s Selection) Relative() bool {
 	return s.Everything || s.Status != ""
 }
 
-// Filter returns a function that reports whether a selection selects the partition with a key. It ignores the
-// status of the partition.
+// Filter returns a function that reports whether a selection selects the partition with the given key. The function
+// ignores the status of the partition.
 func (c Calendar) Filter(s *Space, sel Selection) (func(key string) bool, error) {
 	sel.Status = ""
 	if sel.Everything {

@@ -51,7 +51,7 @@ func (s *Space) Validate() error {
 	return nil
 }
 
-// Dimension returns the dimension with a name, or nil if the space has none.
+// Dimension returns the dimension with the given name, or nil if the space has no such dimension.
 func (s *Space) Dimension(name string) *Dimension {
 	if s == nil {
 		return nil

@@ -55,7 +55,7 @@ func (s *Store) knowsBeyond(revision int64) bool {
 	return s.newest.Revision > revision
 }
 
-// firstFrom lists the revisions from a number on and returns the first, or 0.
+// firstFrom returns the first revision whose number is at least from, or 0 if there is none.
 func (s *Store) firstFrom(ctx context.Context, from int64) (int64, error) {
 	for revision, err := range s.listed(ctx, Prefix(s.domain), from-1) {
 		return revision, err

@@ -65,7 +65,7 @@ func (fx *fixture) faults(hook faultblob.Hook) {
 	fx.hook = hook
 }
 
-// nth returns a hook that fails the n-th operation of a kind, counting from 1.
+// nth returns a hook that makes the n-th operation of the given kind fail, counting from 1.
 func nth(op faultblob.Op, n int, fault faultblob.Fault) faultblob.Hook {
 	var mu sync.Mutex
 	seen := 0

@@ -19,7 +19,7 @@ type periods struct {
 	start, end *yaml.Node
 }
 
-// timeFields returns the fields of a kind of time partitions.
+// timeFields returns the fields of time partitions of the given kind.
 func timeFields(kind space.Kind) table[periods] {
 	noun := map[space.Kind]string{space.Every: "period", space.Hourly: "hour", space.Daily: "day", space.Weekly: "week", space.Monthly: "month", space.Yearly: "year"}[kind]
 	bound := typed("day", shape{})

@@ -65,7 +65,8 @@ func (o *Options) due(m *manifest.Manifest, running []job, inMemory int, unmerge
 	return due
 }
 
-// upTo returns the deltas up to the delta with a given id. If no delta has this id, it returns no deltas.
+// upTo returns the deltas up to and including the delta with the given id. If no delta has this id, it returns no
+// deltas.
 func upTo(deltas []manifest.Delta, id string) []manifest.Delta {
 	return deltas[:slices.IndexFunc(deltas, func(d manifest.Delta) bool { return d.ID == id })+1]
 }

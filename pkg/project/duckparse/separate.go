@@ -147,8 +147,8 @@ func (s *separation) isHidden(node map[string]any) bool {
 	return false
 }
 
-// resultPlace returns the item of the SELECT list that computes the column with a name. If there is no such item, it
-// returns the node of the query.
+// resultPlace returns the item of the SELECT list that computes the column with the given name. If there is no such
+// item, it returns the node of the query.
 func resultPlace(node map[string]any, name string) any {
 	for _, item := range array(node["select_list"]) {
 		if itemName(object(item)) == name {

@@ -110,7 +110,7 @@ func keysFile(t *testing.T, secret string) string {
 	return path
 }
 
-// Account returns the service account with a name.
+// Account returns the service account with the given name.
 func Account(name string) string { return name + "@acme.example" }
 
 // Start starts the services. They run until the test ends.

@@ -125,7 +125,7 @@ func startCloud(t *testing.T, lost, twice int, fullEvery string) *cloud {
 	return c
 }
 
-// account returns the service account with a name.
+// account returns the service account with the given name.
 func account(name string) string { return name + "@acme.example" }
 
 // serveTasks serves the queues and returns their address.

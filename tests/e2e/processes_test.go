@@ -141,7 +141,7 @@ func (f *folder) servo(args ...string) *process {
 	return p
 }
 
-// end waits for the program to exit with a code, and returns its output.
+// end waits for the program to exit with the given code, and returns its output.
 func (p *process) end(code int) string {
 	p.t.Helper()
 	select {

@@ -73,7 +73,7 @@ func (r *checkRun) command(ctx context.Context, c *quality.Check) (event.CheckRe
 	before, laidOut := r.stamps(), r.inputStamps()
 	err = r.execute(ctx, &exec.Cmd{Path: program, Args: c.Command, Dir: cwd, Env: env})
 	// The check may have timed out. The files that it has changed must be found even then.
-	if changed := r.changedInput(context.WithoutCancel(ctx), r.inputs); changed != nil {
+	if changed := r.changedInput(context.WithoutCancel(ctx), r.inputs, nil); changed != nil {
 		return none, changed
 	}
 	if !maps.Equal(laidOut, r.inputStamps()) {
@@ -120,11 +120,7 @@ func (r *checkRun) layOutCandidate() (err error) {
 func (r *checkRun) stamps() map[string]string {
 	found := make(map[string]string, len(r.made))
 	for i := range r.made {
-		if info, err := os.Stat(r.made[i].path); err == nil {
-			found[r.made[i].name] = filecheck.Stamp(info)
-		} else {
-			found[r.made[i].name] = "missing"
-		}
+		found[r.made[i].name] = stampAt(r.made[i].path)
 	}
 	return found
 }

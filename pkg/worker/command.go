@@ -53,8 +53,9 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) (
 		a.output.printf("%v\n", err)
 		return nil, err
 	}
+	copies := a.copyStamps(inputs)
 	err = a.execute(ctx, &exec.Cmd{Path: program, Args: t.Command, Dir: cwd, Env: env})
-	if changed := a.changedInput(ctx, inputs); changed != nil {
+	if changed := a.changedInput(ctx, inputs, copies); changed != nil {
 		a.output.printf("%v\n", changed)
 		return nil, changed
 	}

@@ -126,6 +126,18 @@ func TestCommandThatChangesAnInputFails(t *testing.T) {
 	require.False(t, got.Retryable)
 }
 
+// A store that is not local gives the command copies of its inputs. The checks of the output read these copies.
+func TestCommandThatChangesACopyOfAnInputFails(t *testing.T) {
+	w := newFixture(t, memblob.New(memblob.Options{}), map[string]plan.Work{
+		"a/z": query("SELECT 1 AS x"),
+		"a/o": shell("for f in $SERVO_INPUT_A_Z/*; do echo damaged > $f; done"),
+	}, task("a/z", "", nil), task("a/o", "", map[string]plan.InputSet{"a/z": from("a/z")}, "a/z"))
+	w.run("a/z")
+	got := w.failed("a/o")
+	require.Equal(t, worker.CodeInvalidInput, got.Code)
+	require.Contains(t, got.Message, "the command has changed its input a/z: a command may only read its inputs")
+}
+
 func TestCommandFailuresAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		argv      []string

@@ -346,22 +346,53 @@ func (a *attempt) check(ctx context.Context, path, key string, want contract.Com
 }
 
 // changedInput returns an error if a command has written to one of its inputs. In a local store, the inputs are the
-// stored objects themselves. For a file that was checked before, one call of stat is enough.
-func (a *attempt) changedInput(ctx context.Context, inputs []input) error {
-	if _, local := a.w.cfg.Store.(blob.Local); !local {
-		return nil // the inputs were copies, so no stored object has changed
-	}
+// stored objects themselves. For a file that was checked before, one call of stat is enough. In other stores, the inputs
+// are copies, whose stamps before the command are the parameter copies.
+func (a *attempt) changedInput(ctx context.Context, inputs []input, copies map[string]string) error {
+	const text = "the command has changed its input %s: a command may only read its inputs"
+	_, local := a.w.cfg.Store.(blob.Local)
 	for i := range inputs {
 		for _, p := range inputs[i].parts {
 			for k, file := range p.marker.Files {
+				if !local {
+					if before, known := copies[p.paths[k]]; known && before != stampAt(p.paths[k]) {
+						return permanent(CodeInvalidInput, text, inputs[i].asset)
+					}
+					continue
+				}
 				err := a.check(ctx, p.paths[k], p.marker.URI+file.Name, file)
 				if f, ok := errors.AsType[*failure](err); ok && f.code == CodeInvalidInput {
-					return permanent(CodeInvalidInput, "the command has changed its input %s: a command may only read its inputs: %w", inputs[i].asset, err)
+					return permanent(CodeInvalidInput, text+": %w", inputs[i].asset, err)
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// copyStamps returns the stamps of the downloaded input files, by path. In a local store, no file is downloaded.
+func (a *attempt) copyStamps(inputs []input) map[string]string {
+	if _, local := a.w.cfg.Store.(blob.Local); local {
+		return nil
+	}
+	found := map[string]string{}
+	for i := range inputs {
+		for _, p := range inputs[i].parts {
+			for _, path := range p.paths {
+				found[path] = stampAt(path)
+			}
+		}
+	}
+	return found
+}
+
+// stampAt returns the stamp of a file, which changes whenever the file is written.
+func stampAt(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "missing"
+	}
+	return filecheck.Stamp(info)
 }
 
 // damaged returns the error for an input file that differs from its commit marker.

@@ -83,9 +83,9 @@ func (a *app) query(ctx context.Context, p *project.Project, parts *embedded.Wor
 	return a.queryShell(ctx, s.DB, m)
 }
 
-// statementsOnStdin returns the statements in a file that is the standard input. The session then reads only the assets
-// that they name. It returns "" if the input is not a file, or if the file is too large. All input can still be read
-// from a.Stdin.
+// statementsOnStdin returns the statements on the standard input if this is a file. The session then reads only the
+// assets that the statements name. statementsOnStdin returns "" if the input is not a file, or if the file is too
+// large. All input can still be read from a.Stdin.
 func (a *app) statementsOnStdin() (string, error) {
 	file, ok := a.Stdin.(*os.File)
 	if !ok {

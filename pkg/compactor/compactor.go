@@ -48,7 +48,8 @@ type Config struct {
 	Writer string
 	Options
 	// ArchiveSlots is a channel whose capacity limits how many compactors archive at the same time. All compactors of a
-	// process share the channel: a day ends for all domains at once, and archiving takes memory. Nil: no limit.
+	// process share the channel. When a day ends, the entries of all domains are archived at about the same time, and
+	// each archiving takes memory. Nil: no limit.
 	ArchiveSlots chan struct{}
 
 	// Traces creates a span for each publish, and for each run that the publish ends. Nil: no spans.

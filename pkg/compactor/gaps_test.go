@@ -130,8 +130,8 @@ func TestI15UnreadableEntryHoldsUpNothingButItself(t *testing.T) {
 	w.verify()
 }
 
-// Decisions of timers wait while there is a gap. The entry of such a timer is itself a gap until it is folded, even
-// if the round that should fold it fails.
+// Decisions of timers wait while there is a gap. The entry of such a timer also counts as a gap until it is folded,
+// even if the round that should fold it fails.
 func TestPostponedTimerStaysAGapUntilFolded(t *testing.T) {
 	w := newWorld(t)
 	w.options = files

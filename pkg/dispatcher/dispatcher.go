@@ -408,8 +408,8 @@ const admissionValid = time.Second
 
 // prepare returns the envelope of a delivery. If the attempt is no longer the current one, wanted is false, and the
 // attempt is not delivered. The envelope already admits the attempt, which saves the worker a request. A worker must
-// still ask before it executes a task of a pool. If it did not ask, and the task were cancelled before its start is
-// recorded, another task would get the slot while the first is still being killed.
+// still ask before it executes a task of a pool. Suppose that it did not ask, and that the task is cancelled before its
+// start is recorded. Another task would then get the slot of the pool while the worker is still killing the first task.
 func (d *Dispatcher) prepare(ctx context.Context, row *state.Dispatch, o order) (body []byte, wanted bool, err error) {
 	env := d.envelope(row, o)
 	c, problem := d.find(ctx, d.started(row, o, env.Auth.ExpiresAt))
@@ -477,7 +477,7 @@ func (d *Dispatcher) append(ctx context.Context, run string, p event.Payload) er
 
 // appendSoon appends an event that may be lost without harm, because its fact is reported again. For example, the queue
 // reports again that a name exists, and the end of an attempt also reports that the attempt was started and alive. If
-// the worker dies, the queue redelivers the attempt.
+// the worker dies before it reports the end, the queue redelivers the attempt.
 func (d *Dispatcher) appendSoon(ctx context.Context, run string, p event.Payload) error {
 	return d.cfg.Appender.AppendBuffered(ctx, []*event.Envelope{{Domain: d.cfg.Domain, CorrelationID: run, Payload: p}})
 }

@@ -22,8 +22,8 @@ func TestLivenessTimerLosesSilentAttempts(t *testing.T) {
 	handle := run(t, s.Engine, "", holder, silent, command("raw/after", "true", "raw/silent"))
 	await(t, s.Engine, handle.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
 
-	// Task raw/silent waits for a slot of its pool, which raw/holder occupies. The test reports that raw/silent has
-	// started, as its worker would if a rebuild had lost the dispatch of the task.
+	// Task raw/silent waits for a slot of its pool, which raw/holder occupies. The test nevertheless reports that
+	// raw/silent has started. A worker sends such a report if a rebuild has lost the task's dispatch.
 	_, err := s.Appender().Append(t.Context(), []*event.Envelope{{Payload: &event.TaskStarted{
 		AttemptRef: event.AttemptRef{
 			RunID: handle.RunID, TaskKey: "raw/silent", Attempt: 1, WorkerID: "gone",

@@ -16,9 +16,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/textrows"
 )
 
-// UnreadableOutputs lists the assets whose command made an unreadable output in a run: an output without files, or an
-// output without a Parquet file although queries, or commands with CSV inputs, read its rows. It reads the commit
-// markers of outputs with unknown columns.
+// UnreadableOutputs lists the assets whose command made an unreadable output in a run. An output without files is
+// unreadable. An output without a Parquet file is unreadable if a query, or a command with CSV inputs, reads its rows.
+// It reads the commit markers of outputs with unknown columns.
 func UnreadableOutputs(
 	ctx context.Context, store blob.Store, snap *snapshot.Snapshot, run *state.Run, assets []plan.Asset,
 ) (found []string, err error) {

@@ -47,8 +47,9 @@ const (
 	// RunKeyTTL is how long a run key stays in use.
 	RunKeyTTL = 30 * 24 * time.Hour
 	// MaxRunAge is the maximum age of a run's id when the trigger of the run is appended. It limits how far the order of
-	// run ids may differ from the order in which runs are triggered. Without this limit, rows of partitions could never
-	// leave the live state.
+	// run ids may differ from the order in which runs are triggered. A row of a partition leaves the live state when only
+	// runs with greater ids can still write the partition. Without this limit, a run with a lesser id could be triggered
+	// at any time, so the row could never leave.
 	MaxRunAge = state.MaxRunAge
 	// DefaultHeartbeatTimeoutSec is how long an attempt may run without a heartbeat before it is
 	// closed.

@@ -165,7 +165,8 @@ func (f *folder) quarantineResolved(p *event.QuarantineResolved) verdict {
 }
 
 // candidatesOf returns the pending candidates of an output. For a batch, it returns the candidates of all partitions,
-// because a decision covers the whole batch. It omits partitions that have a later output.
+// because a decision covers the whole batch. A candidate that a later output has superseded is no longer pending, so it
+// is omitted.
 func (f *folder) candidatesOf(one *state.Candidate) (rows []*state.Candidate) {
 	f.st.Candidates.Ascend(state.Key3{A: one.AssetKey}, func(row *state.Candidate) bool {
 		if row.AssetKey != one.AssetKey {

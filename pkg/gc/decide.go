@@ -219,11 +219,11 @@ func (r *Rows) judge(keep Keep, now event.Time, v *versions, m *Materialization)
 type versions struct {
 	list  []Success      // newest first
 	place map[string]int // the index of each materialization in list
-	// settled is 1 + the index in list of the newest settled version. If no version is settled, it is greater than every
-	// such sum.
+	// settled is the index of the first version in list that is older than the newest settled version. If no version is
+	// settled, it is len(list)+1.
 	settled int
-	// since[n] is when the version at index n was superseded: the earliest time of the visible version and of the first n
-	// versions in list.
+	// since[n] is when the version at index n was superseded: the earliest of the times of the visible version and of the
+	// newer versions, list[:n].
 	since []event.Time
 }
 

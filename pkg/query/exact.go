@@ -82,8 +82,8 @@ func isChanged(kind mapping.LogicalType) bool {
 	return false
 }
 
-// read reads the next row of the driver. The driver fails if JSON has a number that a float64 cannot represent. read
-// then reads the row's values one by one.
+// read reads the next row of the driver. The driver fails if JSON has a number that a float64 cannot represent. In this
+// case, read reads the row's values one by one.
 func (x *exactValues) read(rows driver.Rows, values []driver.Value) error {
 	err := rows.Next(values)
 	if isHugeNumber(err) {

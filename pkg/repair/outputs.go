@@ -106,8 +106,8 @@ func (o *outputs) reader(ctx context.Context, t *state.Task) (string, error) {
 	return cmp.Or(o.reads[t.MaterializationID], o.unread), nil
 }
 
-// inputs adds the materializations that the plan of a live run reads to o.reads. It reports no problem of the plan,
-// because the replay reports a plan that is missing or damaged.
+// inputs records in o.reads which materializations the plan of a live run reads. If the plan is missing or damaged,
+// inputs sets o.unread, because the run may read any output. It does not report this problem: the replay reports it.
 func (o *outputs) inputs(ctx context.Context, run *state.Run) error {
 	if run.PlanRef == "" {
 		return nil

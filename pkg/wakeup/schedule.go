@@ -23,9 +23,9 @@ const (
 	// maxAhead is how far in the future a wakeup may be. If work is due later, the domain gets a wakeup at this limit,
 	// and the sweep at that wakeup creates the next one.
 	maxAhead = 30 * 24 * time.Hour
-	// maxSweeperAhead is how far a sweeper's clock may be ahead of this process's clock. If it is further ahead, a
-	// sweep also finds wakeups that are due later than this process's time plus this limit. Such wakeups may be deleted
-	// only after a later sweep.
+	// maxSweeperAhead limits which wakeups a sweep may delete: only those up to this process's time plus maxSweeperAhead.
+	// A sweeper lists the wakeups that are due by its own clock. If that clock is further ahead, the sweep also finds
+	// later wakeups. These may be deleted only after a later sweep.
 	maxSweeperAhead = 15 * time.Minute
 	// expiry is the age above which a wakeup is assumed to be lost: a sweep would have replaced it by then. If the
 	// wakeup still exists, because no sweeps run, a second wakeup is harmless.

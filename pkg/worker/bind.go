@@ -242,8 +242,9 @@ func (b *binder) bind(ctx context.Context, asset *plan.Asset) error {
 	return b.define(ctx, &schema{asset: asset}, columns)
 }
 
-// missing reports whether a query reads an asset whose columns are not known. If so, it adds the assets to
-// b.result.Skipped and b.result.Unknown.
+// missing reports whether the query of an asset reads upstream assets whose columns are not known. If so, it adds the
+// asset to b.result.Skipped. It adds an upstream asset to b.result.Unknown if no query determines the columns of that
+// asset.
 func (b *binder) missing(asset *plan.Asset, query *resolvedQuery) bool {
 	missing := false
 	for _, dep := range asset.Deps {

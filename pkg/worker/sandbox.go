@@ -225,9 +225,9 @@ func (l *lister) isState(dir string) bool {
 	return err == nil && l.state != nil && os.SameFile(info, l.state)
 }
 
-// mayName reports whether the sandbox should allow a path that a query names. The path is a pattern, or names a file
-// that does not exist. If it is allowed, DuckDB reports a missing file instead of a missing permission. DuckDB still
-// checks each file that a pattern matches.
+// mayName reports whether the sandbox should allow a path that a query names, although no file has this name: the path
+// is a pattern, or the file does not exist. If the path is allowed, DuckDB reports a missing file instead of a missing
+// permission. DuckDB still checks each file that a pattern matches.
 func (l *lister) mayName(path string) bool {
 	fixed, pattern := fixedFolder(path)
 	if pattern != "" {

@@ -123,7 +123,7 @@ const (
 )
 
 // links returns the ids that determine the partition of a row in a leaf (one of the joined tables), each with its kind
-// of link. These ids are the leaf's keys and times, and those of expressions in conditions, if the expressions compute
+// of link. These are the ids of the leaf's keys and times, and the ids of those expressions in conditions that compute
 // the period of a row.
 func (s *separation) links(leaf, f *frame, conditions []any) map[string]string {
 	ids := map[string]string{}

@@ -123,9 +123,9 @@ func (o *oracle) checkTimeBounds(f *followed) {
 }
 
 // checkLiveRows runs when a base is published. It checks that rows of entries have left the live state if they were old
-// enough when the fold of the base began. An entry leaves the live state only after a barrier has listed it. So newer
-// entries count as young, too: those that were appended after the last append that sweeps have had time to list, or
-// within the slack before it.
+// enough when the fold of the base began. An entry leaves the live state only after a barrier has listed it. So
+// checkLiveRows also treats an entry as young if sweeps have not had enough time to list it: if it was appended after
+// followedUpTo, or less than the slack before the last append up to followedUpTo.
 func (o *oracle) checkLiveRows(f *followed, m *manifest.Manifest) {
 	if f.manifest == nil || f.manifest.Timeline != m.Timeline || m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || o.disturbed(f) {
 		return
@@ -140,9 +140,9 @@ func (o *oracle) checkLiveRows(f *followed, m *manifest.Manifest) {
 	}
 }
 
-// follow records the last append that sweeps have had enough time to list. A domain without a wakeup is listed only by
-// the daily full sweep, even if entries are appended to it. So sweeps have had time to list an append only if a wakeup
-// was due after it, or if the domain has had a wakeup ever since.
+// follow sets followedUpTo: sweeps have had enough time (calmSlack) to list all entries that were appended up to then.
+// A domain without a wakeup is listed only by the daily full sweep, even if entries are appended to it. So the time
+// counts only while the domain has a wakeup, or from an instant at which a wakeup was due.
 func (f *followed) follow(now time.Time) {
 	at := f.manifest.Wakeup.At
 	switch {
@@ -161,8 +161,8 @@ func (f *followed) follow(now time.Time) {
 	}
 }
 
-// lastFollowed returns the index of the last append that a sweep has had time to list, or -1. The bounds on listings
-// are relative to this append.
+// lastFollowed returns the index of the last append up to followedUpTo, or -1. The bounds on listings are relative to
+// this append.
 func (f *followed) lastFollowed() int {
 	return len(f.lines) - f.entriesSince(f.followedUpTo) - 1
 }
@@ -216,11 +216,11 @@ func (o *oracle) checkLateness(f *followed) {
 	}
 }
 
-// dueAt returns the time after which work on a run counts as late: the time at which the work is due, or the time of
-// the first revision that contains the run, whichever is later. The times of a run are measured from its trigger, but
-// between two daily full sweeps, no process lists an idle domain (ADR 049). So if the announcement of the trigger is
-// lost and its client does not wait (ADR 053), work on the run may be due long before the trigger is folded. After the
-// fold, the domain has wakeups, and due work happens within the slack.
+// dueAt returns the time from which the delay of due work on a run is measured. This is the time at which the work is
+// due or, if that is later, the time of the first revision that contains the run. Work can be due before the run is
+// folded, because deadlines count from the run's trigger, and the trigger may be folded late. Suppose that the
+// announcement of the trigger is lost, and that its client does not wait (ADR 053). Only the next daily full sweep then
+// lists the idle domain (ADR 049). After the fold, the domain has wakeups, and due work happens within the slack.
 func (f *followed) dueAt(runID string, due event.Time) event.Time {
 	return max(due, event.At(f.seenAt[runID]))
 }

@@ -94,8 +94,8 @@ func (o *oracle) noteEntry(key string) {
 	f.waiting = append(f.waiting, waiting{entry, f.entries, has((*event.TimerFired)(nil))})
 }
 
-// claimsAhead reports whether an entry contains a time that is far in the future. A client has read this time from a
-// wrong clock; the client may have appended the entry later, when its clock was right again.
+// claimsAhead reports whether an entry contains a time that is far in the future. Such a time shows that the clock of a
+// client was wrong, even if the clock was right again when the client appended the entry.
 func (o *oracle) claimsAhead(entry string, data []byte) bool {
 	return slices.ContainsFunc(event.Groups(event.DecodeEntry(data)), func(g event.Group) bool {
 		at, _ := event.Latest(entry, g.Events)

@@ -141,12 +141,12 @@ func (s *splitter) add(asset *plan.Asset, keys []string) error {
 		s.cells = append(s.cells, cell)
 		s.parents = append(s.parents, -1)
 	}
-	joins, latest, err := s.reads(asset, keys, own)
+	joins, lastRead, err := s.reads(asset, keys, own)
 	if err != nil {
 		return err
 	}
 	if len(joins) > 0 && !s.join(joins) {
-		own.stage = latest + 1
+		own.stage = lastRead + 1
 	}
 	for i := range s.cells[first:] {
 		s.cells[int(first)+i].stage = own.stage
@@ -185,9 +185,9 @@ func (s *splitter) place(asset *plan.Asset, key string) (placed, error) {
 }
 
 // reads finds the selected partitions that each partition of an asset reads. It sets the stage of the asset, and
-// returns the pairs of cells within this stage. The result latest is the greatest stage of the assets that this asset
-// reads through a partition mapping.
-func (s *splitter) reads(asset *plan.Asset, keys []string, own *selection) (joins [][2]int32, latest int32, err error) {
+// returns the pairs of cells within this stage. The result lastRead is the greatest stage of a dependency for which the
+// method pairs returns pairs.
+func (s *splitter) reads(asset *plan.Asset, keys []string, own *selection) (joins [][2]int32, lastRead int32, err error) {
 	type narrow struct {
 		stage int32
 		pairs [][2]int32
@@ -205,7 +205,7 @@ func (s *splitter) reads(asset *plan.Asset, keys []string, own *selection) (join
 		case wide:
 			own.stage = max(own.stage, up.stage+1)
 		case len(pairs) > 0:
-			own.stage, latest = max(own.stage, up.stage), max(latest, up.stage)
+			own.stage, lastRead = max(own.stage, up.stage), max(lastRead, up.stage)
 			edges = append(edges, narrow{up.stage, pairs})
 		}
 	}
@@ -214,7 +214,7 @@ func (s *splitter) reads(asset *plan.Asset, keys []string, own *selection) (join
 			joins = append(joins, edge.pairs...)
 		}
 	}
-	return joins, latest, nil
+	return joins, lastRead, nil
 }
 
 // pairs returns which cells of an asset read which cells of a dependency: the first cell of a pair reads the second.

@@ -197,8 +197,9 @@ func (w *fixture) planWithoutCheck(snap *snapshot.Snapshot, row *state.RunReques
 	}, created)
 }
 
-// Two retries of a run both materialize the asset a. All these runs belong to one chain. So if the first retry were
-// retried, the state would say that the new run has read the output of the second retry.
+// Two retries of a run both materialize the asset a. All these runs belong to one chain, and a task counts as having
+// read the newest output of its chain. A retry of the first retry would read the output of the first retry, but the
+// state would say that it had read the output of the second one. So it is refused.
 func TestI21RetryRefusesInputReplacedInChain(t *testing.T) {
 	w := newFixture(t, false)
 	r := request(asset("a"), asset("b", "a"))

@@ -158,8 +158,8 @@ type PlanCreated struct {
 	TasksTotal  int32     `json:"tasks_total,omitempty"`
 	Tasks       []TaskDef `json:"tasks,omitempty"`
 	// ObservedSeq and ObservedTime are the fold sequence and the fold time of the state on which the run was planned. A
-	// retry copies the values of the run that it repeats. But the state on which that run was planned may show later
-	// outputs than those that the retry reads. Then the retry has the values of an earlier state.
+	// retry usually copies the values of the run that it repeats. But the state on which that run was planned may already
+	// show a later output than the one that the retry reads. Then the retry has values from before that output.
 	ObservedSeq  int64 `json:"observed_seq,omitempty"`
 	ObservedTime Time  `json:"observed_time,omitempty,omitzero"`
 	// ObservedThrough, ObservedLast and ObservedEntries identify the ledger entries in the state on which the run was

@@ -74,8 +74,9 @@ func triggersOther(g Group, run string) bool {
 // [state.Cutoff.Partitions]. The run of a request is an exception, because it may be planned at any later time. While
 // the request is pending, the cutoff stays below the id of this run.
 //
-// For commands that create requests, the check ensures that a second delivery of the command has no effect, because the
-// rows that the command creates are kept for longer than MaxRunAge.
+// For commands that create requests, the check ensures that a second delivery of the command has no effect. The rows
+// that the command creates are kept for longer than MaxRunAge. So a second delivery either finds these rows or is
+// rejected.
 func (f *folder) checkAge(p event.Payload, entry string) verdict {
 	what, id := "command", ""
 	if p, ok := p.(*event.RunTriggered); ok && p.RequestID == "" {
@@ -275,10 +276,11 @@ func (f *folder) checkRunKey(p *event.RunTriggered, c *checked) verdict {
 	}
 }
 
-// checkRetry rejects a retry while another run of its chain of retries has not ended. So at most one run of a chain
-// is live, and the outputs of a chain have an order. checkRetry also rejects a retry if its writer has not seen the
-// last retry of the chain, which may have replaced outputs. The new retry would read the old outputs, but the state
-// would say that it had read the new ones.
+// checkRetry rejects a retry while another run of its chain of retries has not ended. So at most one run of a chain is
+// live, and the outputs of a chain have an order. checkRetry also rejects a retry if its writer has not seen the last
+// retry of the chain. The last retry may have replaced an output, and the new retry would read the old one. But tasks
+// count as having read the newest outputs of their chain, so the state would say that the new retry had read the newer
+// output.
 func (f *folder) checkRetry(p *event.RunTriggered, c *checked) verdict {
 	if p.RootRun == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
 		return verdict{}

@@ -21,8 +21,8 @@ type pin struct {
 // unpin deletes expired pins. To decide whether a pin has expired, unpin assumes that the pinned revision was current
 // until the next kept revision was published. This is safe: if a deleted revision in between had been current at a full
 // hour, it would have its own pin. unpin starts at the oldest pin. It stops at the first pin that is younger than the
-// shortest retention rule, because all later pins are kept, too. limited reports whether the caller has already passed
-// now through [Store.limit].
+// shortest retention rule, because all later pins are kept, too. If limited is false, now comes from this machine's
+// clock only. unpin then calls [Store.limit] before it deletes a pin.
 func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time, limited bool) error {
 	s := c.store
 	pinned, err := c.listPins(ctx)

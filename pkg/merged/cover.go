@@ -6,13 +6,13 @@ import "slices"
 type Run struct {
 	// From and To are positions in the list of the outputs that a reader reads. To is exclusive.
 	From, To int
-	// File is the position of the merged file in the list of files. First is the position of the first output of the run
+	// File is the position of the merged file in the list of files. First is the position of the first of these outputs
 	// in the cells of that file.
 	File, First int
 }
 
-// Cover returns the runs for which a reader may use merged files, in the order of the outputs that it reads. A run
-// contains exactly the outputs that the reader would otherwise read one by one, in the same order.
+// Cover returns the sequences of outputs for which a reader may use merged files, in the order in which it reads them.
+// A sequence contains exactly the outputs that the reader would otherwise read one by one, in the same order.
 func (l Limits) Cover(read []Candidate, files []*File) []Run {
 	type place struct{ file, cell int }
 	places := map[string][]place{} // by URI

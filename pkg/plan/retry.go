@@ -17,8 +17,9 @@ func sortInputs(items []Input) {
 // Retry plans a run that repeats the given tasks of an earlier run and all tasks that depend on them. A dependent task
 // must run again: either it read the output of a repeated task, or its trigger rule let it run on incomplete inputs.
 // Outputs of tasks that are not repeated become inputs from an earlier run. The parameter "outputs" maps the keys of
-// these tasks to their materializations. The new plan keeps the group nodes that its tasks need. A task that depends on
-// a repeated task only through an order node is not repeated, because it reads nothing of that task.
+// these tasks to their materializations. The new plan keeps the group nodes that its tasks need. An order node makes
+// tasks wait for others without reading their outputs. So a task that depends on a repeated task only through an order
+// node is not repeated.
 func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, error) {
 	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}, order: map[string]bool{}, dropped: map[string]bool{}}
 	known := make(map[string]bool, len(parent.Tasks))

@@ -29,12 +29,13 @@ import (
 // begun, the upstreams of that task must have ended. The cancel does not wait for other facts: they were folded after
 // the cancel, too late to have an effect.
 //
-// Commands to forget assets never wait. They are folded even if an asset seems to be in use by a run. Decisions of
-// timers may have ended the run, but they are folded later, and may then have a different effect.
+// Commands to forget assets never wait. They are folded even if a run seems to use one of the assets. The decision of a
+// timer may have ended this run, but such decisions are folded last, and may then have a different effect.
 //
-// Decisions of timers wait for all facts, and are folded last. If a decision took effect, later facts name the next
-// attempt. If no such facts exist, a report may have been folded before the decision, so that the decision had no
-// effect. So reports take precedence over decisions.
+// Decisions of timers wait for all facts, and are folded last. If a decision closed an attempt, later facts usually
+// name the next attempt. The fold adopts this attempt from the facts, so the late decision changes nothing. If no fact
+// names a next attempt, a report may originally have been folded before the decision, and the decision had no effect.
+// So reports take precedence over decisions.
 type deferred struct {
 	groups      map[string][]fold.Group // waiting triggers, by run
 	order       []string                // the runs in groups, in the order of arrival
@@ -145,8 +146,8 @@ func (h *deferred) wait(p *event.RunTriggered, g fold.Group) {
 	h.groups[p.RunID] = append(h.groups[p.RunID], g)
 }
 
-// markProven marks triggers whose run has appeared in the ledger. It also marks the triggers of other runs that compete
-// for the same run key. For these, the mark has no effect.
+// markProven sets Proven in triggers whose run has appeared in the ledger, and in the triggers of the other runs with
+// the same run key. The fold still rejects the other runs, because the first run owns the key.
 func markProven(groups []fold.Group) []fold.Group {
 	for i := range groups {
 		groups[i].Proven = true

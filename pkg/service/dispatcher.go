@@ -259,9 +259,9 @@ func (d *dispatchers) announceNow(ctx context.Context, domain ids.Domain, a anno
 	return err
 }
 
-// filled returns an error until the queue has the tasks that the states of the domains require. If the tasks of some
-// domains cannot be created, filled does not wait for these domains. If the tasks of no domain can be created, filled
-// returns an error.
+// filled returns an error until fill has tried all domains and has created the queue tasks of at least one of them. It
+// does not wait for the domains that failed: fill tries these again. If there is no domain, filled returns nil after
+// fill has listed the domains.
 func (d *dispatchers) filled() error {
 	if !d.full.Load() {
 		return errors.New("the queue is being filled from the projections")

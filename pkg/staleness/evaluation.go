@@ -93,8 +93,9 @@ type evaluated struct {
 	// replaces a hidden output is not hidden.
 	marks  map[string][]*state.Mark
 	hidden map[string]*state.Mark
-	// codes[c] lists the fingerprints that are accepted as the current code of partitions with the [plan.Clip] c, as
-	// numbers of texts. codes is nil if the current code is unknown.
+	// codes[c] lists the fingerprints that are accepted as the current code of partitions with the [plan.Clip] c. A
+	// fingerprint is stored as its number in the field texts of the Evaluation. codes is nil if the current code is
+	// unknown.
 	codes [][]uint32
 	// windows are the dependencies that the asset reads through windows.
 	windows plan.Windows

@@ -12,8 +12,9 @@ import (
 )
 
 // Tables declares the tables of a domain. To add one, add a field and its row type: all operations on states, files and
-// history iterate over these fields. Their order is the order of files in manifests and of loading: tasks precede
-// heartbeats, whose deadlines need the timeouts of their tasks.
+// history iterate over these fields. The order of the fields is the order of the files in manifests, and the order in
+// which tables are loaded. Tasks precede heartbeats, because the deadline of a heartbeat depends on the timeout of its
+// task.
 //
 // The tag has the table's name and these options:
 //

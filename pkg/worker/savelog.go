@@ -57,17 +57,17 @@ func (a *attempt) logKey() string {
 	return contract.LogKey(a.domain, a.env.RunID, a.env.TaskKey, a.env.Attempt, a.env.AttemptID)
 }
 
-// dropParts makes the worker delete the parts of the log after the report of the end. It is called if this report
-// contains the whole log.
+// dropParts makes the worker delete the parts of the log after the report of the end. Call it if this report contains
+// the whole log, so that readers do not need the parts.
 func (a *attempt) dropParts() {
 	if a.output.parts != nil {
 		a.cleanups = append(a.cleanups, a.output.parts.remove)
 	}
 }
 
-// dropAllParts schedules the deletion of the log parts of all executions of the attempt. It is called if this execution
-// printed nothing. The worker deletes the parts after the report of the end, unless the result of another execution
-// counts.
+// dropAllParts makes the worker delete the log parts of all executions of the attempt after the report of the end,
+// unless the result of another execution counts. Call it if this execution printed nothing: the parts of an earlier
+// execution would otherwise appear as the log of the attempt.
 func (a *attempt) dropAllParts() {
 	if a.output.parts == nil {
 		return

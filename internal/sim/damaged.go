@@ -25,8 +25,8 @@ const (
 	maxUnrestored = 5 * time.Minute
 )
 
-// drawDamage enables damage of committed outputs in some worlds. It runs after drawOutage and drawSweeps, which draw
-// their faults only in worlds that already have other faults.
+// drawDamage enables damage of committed outputs in some worlds. It must run after drawOutage and drawSweeps. These two
+// draw some faults only in worlds that have faults already, and damage must not count as one of those.
 func (c *World) drawDamage() {
 	if r := random(c.Seed, "damaged outputs", 0); r.IntN(4) == 0 {
 		c.Faults.Damaged = 1 + r.IntN(400>>r.IntN(4))
@@ -217,13 +217,13 @@ func (o *oracle) checkRefusedInputs(f *followed) {
 // damagedOutput is an output with a damaged file.
 type damagedOutput struct {
 	line string // the line in the report of a verification, without the reason
-	kept bool   // the state still contains the run of the output
+	kept bool   // the retention keeps the run of the output
 
 	visible bool // the partition shows the output
 }
 
-// damagedOutputs returns all damaged outputs. A verification must report an output if the field "kept" is true. It need
-// not report the other outputs, because their runs are about to leave history.
+// damagedOutputs returns all damaged outputs. A verification must report an output if its field kept is true. It need
+// not report the other outputs: their runs have expired, and a merge of the history may have dropped them.
 func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
 	var found []damagedOutput
 	for t := range f.state.Tasks.All {

@@ -226,9 +226,9 @@ func readFor(batch []string, partition, input string) bool {
 	return input == partition || !slices.Contains(batch, input)
 }
 
-// checkFreshInputs checks that a fresh partition has read the visible output of each input. A mark may declare the
-// partition fresh up to a fold sequence number, "declared". The partition may have missed visible outputs up to this
-// number.
+// checkFreshInputs checks that a fresh partition has read the visible output of each input. If a person has marked the
+// partition as fresh, declared is the fold sequence number up to which the mark applies: the partition need not have
+// read outputs that became visible up to this number.
 func (o *oracle) checkFreshInputs(f *followed, row *state.Partition, declared int64) {
 	run := f.state.Runs.Get(row.RunID)
 	if run == nil {

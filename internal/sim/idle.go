@@ -30,9 +30,10 @@ func (i *idle) mustStayDown(m *machine) bool {
 	return !i.begun.IsZero() && (m.kind == "reader" || m.kind == "gc" || m.kind == "client")
 }
 
-// ended reports whether the counting of calls is over. When ended is called for the first time, it stops the processes
-// that are not services. The counting begins when nothing is due soon. In worlds with faults or full sweeps, calls are
-// not counted: faults cause deliveries that arrive late, and full sweeps visit every domain.
+// ended reports whether the counting of calls is over. Its first call stops the processes that are not services. A
+// later call begins the counting, as soon as the services are quiet and nothing is due soon. In worlds with faults or
+// full sweeps, calls are not counted, and ended always returns true: faults cause deliveries that arrive late, and full
+// sweeps visit every domain.
 func (i *idle) ended(w *world) bool {
 	if !w.cfg.Idle || w.cfg.Faults != (Faults{}) || w.cfg.FullEvery > 0 || w.cfg.Ahead > 0 {
 		return true

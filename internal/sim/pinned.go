@@ -80,9 +80,9 @@ func (o *oracle) notePins(f *followed) {
 	}
 }
 
-// deletingPin records that the copy of a pinned revision is deleted. The outputs of this revision need no longer be
-// kept. A collector that does not know the pin may delete the copy. A delayed request may then create the copy again,
-// but the pin command fails.
+// deletingPin records that the copy of a pinned revision is deleted: the outputs of this revision need no longer be
+// kept. A collector may delete the copy before it knows of the pin. Then the pin command fails, even if a delayed
+// request creates the copy again.
 func (o *oracle) deletingPin(key string) {
 	for _, f := range o.domains {
 		name, ours := strings.CutPrefix(key, manifest.PinPrefix(f.domain))
@@ -94,8 +94,8 @@ func (o *oracle) deletingPin(key string) {
 }
 
 // deletingPinned checks an output that is about to be deleted: no revision that was pinned when the pass began may show
-// the output. A revision does not show the files of executions that lost. The path of the object within the output is
-// "name".
+// the output. A revision does not show the files of executions that lost. The parameter name is the path of the object
+// within the output.
 func (o *oracle) deletingPinned(p *process, f *followed, key, materialization, name string) {
 	for revision, h := range f.pinnedRevisions {
 		row := f.state.Pins.Get(strconv.FormatInt(revision, 10))

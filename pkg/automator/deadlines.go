@@ -130,7 +130,7 @@ func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *s
 	return item
 }
 
-// notMadeSince removes from late the partitions that have an output from after the given time, and returns the
+// notMadeSince removes from late the partitions that have an output which was made after the time since. It returns the
 // remaining partitions. Such an output may be stale, and its row may be in history.
 func notMadeSince(ctx context.Context, snap *snapshot.Snapshot, asset string, late []string, since event.Time) ([]string, error) {
 	made := map[string]bool{}

@@ -201,9 +201,9 @@ func (r round) known(again []Entry) map[string]bool {
 
 // established returns how far the ledger is folded at the end of a round with a barrier. caughtUp is a time: everything
 // that the ledger contained at this time is folded. It is 0 if there are gaps. The result complete is the id up to
-// which everything is folded. Both are empty if timers are left for a second round. Timers that only the second listing
-// finds need no further round: they appeared after the first listing, so their names are above the id up to which the
-// first listing is complete.
+// which everything is folded. Both are empty if timers are left for a second round. The second round returns the
+// results of the first listing, which do not cover later entries. So timers that only the second listing finds need no
+// third round: their names are above the id up to which the first listing is complete.
 func (r round) established(read *reading) (caughtUp event.Time, complete string) {
 	switch {
 	case !r.Barrier || len(read.later) > 0 && !r.second:

@@ -110,8 +110,9 @@ func inQuarantine(all []Candidate, name string) string {
 	return "these outputs are in quarantine: " + view.Some(names)
 }
 
-// CandidateOf returns the output in quarantine that a name denotes, as [FindCandidate] does. If a command with the
-// key of the conditions has already taken effect, CandidateOf returns the output that this command has resolved.
+// CandidateOf returns the output in quarantine that a name denotes, as [FindCandidate] does. A caller may repeat a
+// command under the same key: see [Conditions.Key]. If the earlier command has taken effect, the output is no longer in
+// quarantine, and CandidateOf returns the output that this command has resolved.
 func (e *Engine) CandidateOf(ctx context.Context, name string) (Candidate, error) {
 	snap, err := e.Current(ctx)
 	if err != nil {

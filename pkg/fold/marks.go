@@ -64,10 +64,11 @@ func (f *folder) partitionsMarked(p *event.PartitionsMarked) verdict {
 	return result
 }
 
-// observedSeq returns the fold sequence number of the state that the writer of an event saw. A writer may claim too
-// high a number, so the result is at most the number of the previous event. In a rebuild from the bare ledger, events
-// have new numbers, so observedSeq returns the number that [Group.Inputs] contains for id, the event's run or
-// command.
+// observedSeq returns the fold sequence number of the state that the writer of an event saw. The parameter observed is
+// the number that the writer has put into the event. A writer may claim too high a number, so the result is at most the
+// number of the previous event. In a rebuild from the bare ledger, all events get new numbers, and observed means
+// nothing. Then observedSeq returns the new number, which [Group.Inputs] contains. The parameter id is its key there:
+// the id of the event's run or command.
 func (f *folder) observedSeq(id string, observed int64) int64 {
 	if f.inputs != nil {
 		return f.inputs[id]

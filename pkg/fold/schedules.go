@@ -164,8 +164,8 @@ func (f *folder) advance(item *event.CalendarItem) {
 	if !old.Live() || old.Version != item.Version || item.After < old.Cursor {
 		return
 	}
-	// An item that begins after the cursor is not skipped: in a rebuild without the recorded order, the tick that moved
-	// the cursor there may not have been folded yet.
+	// An item whose field After is later than the cursor is applied even if the schedule is not wanted. Such items occur
+	// in a rebuild without the recorded order: the tick that moved the cursor to After may not have been folded yet.
 	if old.WantedAt == 0 && item.After == old.Cursor && (item.Calendar <= old.Calendar || item.Error != "" || item.Through > item.After) {
 		return
 	}
@@ -212,8 +212,8 @@ func MostMissed(spec *event.Schedule) int {
 	return MaxBuffered
 }
 
-// Taken returns the missed instants for which the catch-up policy creates ticks. The parameter wanted is the time for
-// which the fold requested the list of missed instants.
+// Taken returns the missed instants for which the catch-up policy creates ticks. The parameter wanted is the end of the
+// list of missed instants, as the fold requested it.
 func Taken(spec *event.Schedule, missed []event.Time, wanted event.Time) []event.Time {
 	jitter := time.Duration(spec.JitterSec) * time.Second
 	oldest := wanted.Add(-LateTick - jitter)
@@ -319,10 +319,11 @@ func (f *folder) overlap(r *state.RunRequest, own, policy string) (state.TickOut
 	return state.TickRequested, ""
 }
 
-// blockers returns the live runs and the requests that block a buffered tick of a schedule. These are all live runs
-// and requests of the schedule, unless the schedule's own policy is allow_all. Under allow_all, runs of later ticks
-// may always be live, and a tick that waited for them would never start. So it waits only for earlier ticks and for
-// all ticks of backfills. Ticks of backfills always wait for each other, even if the clocks of their commands differ.
+// blockers returns the live runs and the requests that block a buffered tick of a schedule. These are all live runs and
+// requests of the schedule, unless the schedule's own policy is allow_all. Under allow_all, runs of later ticks may
+// always be live, and a tick that waited for them would never start. So it waits only for earlier ticks and for all
+// ticks of backfills. Ticks of backfills count even if their ids are later: these ids depend on the clocks of the
+// commands.
 func (f *folder) blockers(r *state.RunRequest, own string) (runs, requests []string) {
 	runs, requests = f.st.ActiveOf(r.ScheduleID)
 	if own != event.OverlapAllowAll {

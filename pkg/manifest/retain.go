@@ -16,10 +16,11 @@ import (
 // Policy defines how long a revision is kept after its successor was published. Zero
 // fields have defaults. The newest revision is always kept.
 type Policy struct {
-	// All is how long every revision is kept; default 1 hour. A reader or writer that stalls for longer must start
-	// over. All must exceed the sum of trustWindow and the difference between clocks. Otherwise, while a reader still
-	// trusts revision r, revision r+1 may be collected, and a delayed writer may create another revision r+1. The
-	// reader would follow this false revision until it reads the boundary.
+	// All is how long every revision is kept; default 1 hour. A reader or writer that stalls for longer must start over.
+	// All must exceed the sum of trustWindow and the difference between clocks: a reader of revision r may follow a
+	// revision r+1 for trustWindow without reading the boundary. If revision r+1 were collected within this time, a
+	// delayed writer could create another revision r+1. The reader would follow this false revision until it reads the
+	// boundary.
 	All time.Duration
 	// Newest is how many of the newest revisions are kept at any age; default 1.
 	Newest int64
@@ -44,8 +45,8 @@ const (
 )
 
 // OneMachine returns the policy of a state folder. A folder may get a hundred revisions a second, and a bucket gets
-// about one. So the policy keeps revisions only for seconds. This is safe, because the processes of a folder share a
-// clock.
+// about one. So the policy keeps every revision only for seconds, and then one revision per minute for an hour. So
+// short an All is safe, because the processes of a folder share a clock.
 func OneMachine() Policy {
 	return Policy{All: 3 * trustWindow / 2, Minutely: time.Hour, Orphans: trustWindow}
 }
@@ -53,9 +54,9 @@ func OneMachine() Policy {
 // NewestOnClose is how many revisions the owner of a state folder keeps when it exits.
 const NewestOnClose = 16
 
-// Closing returns the policy for the owner of a state folder that is about to exit. A run of a few seconds leaves a
-// hundred revisions younger than All, which no process would collect later. A reader of a collected revision starts
-// over.
+// Closing returns the policy for the owner of a state folder that is about to exit: it keeps only the newest revisions.
+// A run of a few seconds leaves about a hundred revisions. With the usual All, they would still be too young to be
+// collected, and no process would collect them later. A reader of a collected revision starts over.
 func (p Policy) Closing() Policy {
 	p.All, p.Newest = 1, NewestOnClose
 	return p
@@ -97,9 +98,9 @@ const (
 	maxRemoved = 1024
 )
 
-// Collector deletes what a policy does not keep: see the package documentation. It caches its position and the pins,
-// which never change. A new Collector starts without stored state: it reads the pins again. Any number of collectors
-// may work on a domain, but each one must be used by one goroutine at a time.
+// Collector deletes what a policy does not keep: see the package documentation. It caches its position and the pins.
+// The content of a pin never changes. A new Collector starts without stored state: it reads the pins again. Any number
+// of collectors may work on a domain, but each one must be used by one goroutine at a time.
 type Collector struct {
 	store  *Store
 	policy Policy
@@ -209,9 +210,9 @@ func (s *Store) limit(ctx context.Context, now event.Time) (event.Time, error) {
 	return now, nil
 }
 
-// pinAll pins those revisions that the policy keeps longer than Policy.All. The last revision that it considers is
-// through. It steps from one full hour (or full minute) to the next. By binary search, it finds the revision that was
-// current at that time.
+// pinAll pins those revisions that the policy keeps longer than Policy.All. It considers the revisions up to the
+// parameter through. It steps from one full hour (or full minute) to the next. For each step, a binary search finds the
+// revision that was current at that time.
 func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now event.Time, version int64) error {
 	for from := w.first; from <= through; {
 		m, err := w.at(from)
@@ -257,9 +258,9 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 // pin copies a revision. If the boundary still has the given version after the revision was read, the bytes are those
 // of the committed revision.
 //
-// A collector that stalls just before it creates the copy may create it after the boundary has passed the revision. In
-// this case, another collector has already pinned the revision. If the pin of the other collector has expired in the
-// meantime, the next Retain deletes the late copy.
+// A collector that stalls just before it creates the copy may create it after another collector has pinned the revision
+// and has moved the boundary past it. Usually the pin exists then, and the late creation has no effect. If the pin has
+// expired and was deleted in the meantime, the late creation stores it again, and the next Retain deletes it.
 func (s *Store) pin(ctx context.Context, revision, version int64) error {
 	data, _, err := blob.Get(ctx, s.blobs, Key(s.domain, revision), maxBytes)
 	if errors.Is(err, blob.ErrNotFound) {

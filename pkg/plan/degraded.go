@@ -57,25 +57,25 @@ type omission struct {
 
 // omit removes from a node the partitions that the run leaves out.
 func (b *builder) omit(n *node) ([]omission, error) {
-	var degraded, omitted []ids.AssetKey
+	var strict, partial []ids.AssetKey
 	for _, d := range n.asset.Reads {
 		if d.RequireQuality {
-			degraded = append(degraded, d.Asset)
+			strict = append(strict, d.Asset)
 		}
 	}
 	for _, dep := range n.asset.Deps {
 		if _, some := b.omitted[dep]; some && n.asset.TriggerRule != event.RuleAllDone && !b.request.ChecksOnly {
-			omitted = append(omitted, dep)
+			partial = append(partial, dep)
 		}
 	}
-	if len(degraded) == 0 && len(omitted) == 0 {
+	if len(strict) == 0 && len(partial) == 0 {
 		return nil, nil
 	}
 	all, tasks := n.keys, n.tasks
 	n.keys, n.tasks, n.at = nil, nil, map[string]int{}
 	var found []omission
 	for i, key := range all {
-		why, err := b.reasonToOmit(n, key, degraded, omitted)
+		why, err := b.reasonToOmit(n, key, strict, partial)
 		if err != nil {
 			return nil, fmt.Errorf("asset %s: %w", n.asset.Key, err)
 		}
@@ -102,16 +102,16 @@ func (b *builder) omitPartition(asset ids.AssetKey, key string) {
 	b.omitted[asset][key] = true
 }
 
-// reasonToOmit returns the reason why the run leaves out a partition, or "" if the run contains it. The list "degraded"
-// contains dependencies whose outputs the partition must not read if they are degraded. The list "omitted" contains
-// dependencies of which the run leaves out partitions.
-func (b *builder) reasonToOmit(n *node, key string, degraded, omitted []ids.AssetKey) (string, error) {
-	for _, dep := range degraded {
+// reasonToOmit returns the reason why the run leaves out a partition, or "" if the run contains it. The list strict
+// contains the dependencies whose outputs the partition must not read if they are degraded. The list partial contains
+// the dependencies that have partitions which the run leaves out.
+func (b *builder) reasonToOmit(n *node, key string, strict, partial []ids.AssetKey) (string, error) {
+	for _, dep := range strict {
 		if input, err := b.degradedInput(n, dep, key); input != "" || err != nil {
 			return fmt.Sprintf("%s: the output of %s is degraded: make it again, or remove require_quality", CodeUpstreamDegraded, input), err
 		}
 	}
-	for _, dep := range omitted {
+	for _, dep := range partial {
 		if b.readsOmitted(n, dep, key) {
 			if upstream, _ := b.graph.Asset(dep); upstream.Broken != "" {
 				return fmt.Sprintf("it reads %s, whose file has problems", dep), nil

@@ -63,8 +63,8 @@ func Complete(sql string) bool {
 	return false
 }
 
-// permitText rejects SQL that the function permit does not reject, because permit knows only the kind of the statement:
-// a SELECT can call functions that end the process or write files.
+// permitText rejects dangerous SQL that the function permit accepts. permit knows only the kind of a statement, but
+// even a SELECT can call functions that end the process or write files.
 func permitText(sql string) error {
 	if found := sqltext.FindForbidden(sql); found != nil {
 		return fmt.Errorf("%s: %s", found.Message, found.Action)

@@ -232,9 +232,9 @@ func (b *built) publish(ctx context.Context) (Result, error) {
 
 // next returns the first manifest of the new timeline, which follows the newest revision. Before that, it folds the
 // entries that compactors have folded since the state was built, up to the newest revision. It folds them in the
-// recorded order, or from a listing of the ledger. If manifests are missing, a writer may have published a revision
-// with a greater number than the newest one, or may still publish one. In this case, the boundary is raised above all
-// of these numbers.
+// recorded order or, in a bare rebuild, from a listing of the ledger. If manifests are missing, a writer may have
+// published a revision with a greater number than the newest one that can be found, or may still publish one. In this
+// case, next raises the boundary above all of these numbers.
 func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 	newest, err := b.cfg.Manifests.Load(ctx)
 	lost := b.source == nil && (manifest.Damaged(err) || errors.Is(err, manifest.ErrNone))

@@ -422,8 +422,8 @@ func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
 	return keys, false, err
 }
 
-// readerValues returns the values that partitions of the reader must have in their dimension, so that they read a value
-// of the i-th upstream dimension. If all partitions read this value, limited is false.
+// readerValues inverts the operation on the i-th upstream dimension. It returns the values of the reader's dimension
+// that read the given upstream value. If all partitions of the reader read this value, limited is false.
 func (r *Reader) readerValues(i int, value string) (values []string, limited bool, err error) {
 	p := &r.parts[i]
 	switch p.Op {

@@ -31,7 +31,8 @@ type SetKey struct {
 	Key string
 	// Version is the id of the event that last removed the key or added it again; "": it was never removed.
 	Version string
-	// ChangedSeq is the fold sequence number of this event. It is 0 if the set had never had the key before the event.
+	// ChangedSeq is the fold sequence number of the event that Version names. It is 0 if the set had never had the key
+	// before that event.
 	ChangedSeq int64
 	// Removed means that the key does not belong to the set now.
 	Removed bool

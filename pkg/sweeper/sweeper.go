@@ -3,8 +3,8 @@
 // Then the dispatcher repairs dispatches and timers that were lost. This package is not a stable API.
 //
 // The wakeups of package wakeup determine which domains are due. If no domain is due, a sweep makes a single listing
-// for all domains together. A full sweep goes through all domains. It also finds entries that were appended to an
-// idle domain and never announced, because an idle domain has no wakeup.
+// for all domains together. A full sweep goes through all domains. An idle domain has no wakeup, so only a full sweep
+// finds an entry that was appended to an idle domain and never announced.
 //
 // A domain is swept in three steps. The sweeper may die in any step, and may run concurrently with another sweeper.
 // First the compactor folds the ledger, creates the next wakeup, and publishes which wakeups may be deleted. Then the

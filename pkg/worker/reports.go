@@ -195,7 +195,7 @@ func errorOnly(f *contract.Finished) *contract.Finished {
 }
 
 // reportEnd reports the end, and retries as long as the URL of the report is valid. If the queue can still redeliver
-// the task, reportEnd stops at the deadline.
+// the task, reportEnd stops at the parameter deadline, even if the URL is still valid.
 func (a *attempt) reportEnd(f *contract.Finished, deadline event.Time) (status int, err error) {
 	switch expires := contract.CallbackExpiry(a.reports.calls.url(contract.VerbFinished)); {
 	case expires == 0:

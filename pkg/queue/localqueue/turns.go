@@ -28,8 +28,8 @@ type group struct {
 	name     string
 	due      inOrder
 	inFlight int
-	// turn is turns.clock + 1, with the value of the clock at the group's last turn. Before the group's first turn, it is
-	// the value of the clock when the group was created.
+	// turn says how long the group has waited: a smaller number means a longer wait. At a turn of the group, turn becomes
+	// turns.clock + 1. Before the first turn of the group, it is the value of turns.clock at the creation of the group.
 	turn  uint64
 	index int // position in turns.heads; -1 while the group has no due tasks
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// In most large worlds, the writes of compactors to the store take much longer than the writes of other processes, and
-// workers execute many tasks at once. The reason is that a revision takes about 10 ms of CPU time, even if few tasks
-// end in it. If a compactor waits for the store for a longer time, more tasks end in the next revision, so that a
-// world of thousands of tasks needs few revisions.
+// A revision takes about 10 ms of CPU time, even if few tasks end in it. So a world of thousands of tasks should need
+// few revisions. In most large worlds, the writes of compactors to the store therefore take much longer than the writes
+// of other processes, and workers execute many tasks at once. While a compactor waits for the store, more tasks end,
+// and the next revision contains all of them.
 
 // drawSlowed gives most large worlds slow compactors, and more tasks.
 func (c *World) drawSlowed() {

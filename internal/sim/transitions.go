@@ -141,9 +141,9 @@ func (o *oracle) checkSucceeded(t *state.Task) {
 	}
 }
 
-// checkLimits checks that the admissions of a revision exceed no limit. The parameter "then" contains the slots that
+// checkLimits checks that the admissions of a revision exceed no limit. The parameter occupied contains the slots that
 // were in use in the previous revision.
-func (o *oracle) checkLimits(f *followed, before, after *state.State, then slotCount) {
+func (o *oracle) checkLimits(f *followed, before, after *state.State, occupied slotCount) {
 	now := f.index.slots
 	var admitted []*state.Task
 	// If the folding order is lost, a report may come from an attempt that the old timeline admitted. Such an attempt
@@ -163,11 +163,11 @@ func (o *oracle) checkLimits(f *followed, before, after *state.State, then slotC
 		workspace := limit(before, after, event.ScopeWorkspace, "")
 		pool := limit(before, after, event.ScopePool, t.Pool)
 		switch {
-		case reported.all == 0 && now.all > max(workspace, then.all):
+		case reported.all == 0 && now.all > max(workspace, occupied.all):
 			o.violation("limits", "%d tasks of %s hold slots; the limit is %d", now.all, f.domain, workspace)
 		case reported.run[t.RunID] == 0 && run.MaxParallelism > 0 && now.run[t.RunID] > run.MaxParallelism:
 			o.violation("limits", "%d tasks of run %s hold slots; the limit is %d", now.run[t.RunID], t.RunID, run.MaxParallelism)
-		case reported.pool[t.Pool] == 0 && now.pool[t.Pool] > max(pool, then.pool[t.Pool]):
+		case reported.pool[t.Pool] == 0 && now.pool[t.Pool] > max(pool, occupied.pool[t.Pool]):
 			o.violation("limits", "%d tasks of pool %s hold slots; the limit is %d", now.pool[t.Pool], t.Pool, pool)
 		}
 	}

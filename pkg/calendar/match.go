@@ -122,8 +122,9 @@ func (c *cron) matchesDay(d date) bool {
 	if c.lastWorkday && (d.day == last || d.weekday == friday && d.day+2 >= last) {
 		return true
 	}
-	// near is the set of days n for which nW matches this date: the date itself, the Saturday after a Friday, and the
-	// Sunday before a Monday. At the ends of a month, the nearest weekday in the same month may be two days away.
+	// near is the set of days n for which nW matches this date. It contains the day of this date. A Friday also matches
+	// for the Saturday after it, and a Monday for the Sunday before it. At the ends of a month, the nearest weekday in
+	// the same month may be two days away.
 	near := uint64(1) << d.day
 	if d.weekday == friday && d.day < last {
 		near |= 1 << (d.day + 1)

@@ -27,8 +27,8 @@ type screen struct {
 const (
 	// heartbeatEvery is the longest time without a line if there is no terminal.
 	heartbeatEvery = 10 * time.Second
-	// mostLines is the number of tasks up to which each success has a line if there is no terminal. In larger runs,
-	// such lines would hide the failures.
+	// mostLines is the maximum number of tasks of a run in which each success gets a line, if there is no terminal. In
+	// larger runs, such lines would hide the failures.
 	mostLines = 100
 )
 

@@ -137,8 +137,9 @@ func (t *tail) find(ctx context.Context) (*state.State, *state.Task, error) {
 	return nil, nil, fmt.Errorf("run %s is no longer in the state; list the runs with `servo runs`", t.runID)
 }
 
-// next returns the attempt to show: the requested one, the first one after those already shown,
-// or the newest one. It returns nil if that attempt has not started.
+// next returns the attempt to show. This is the requested attempt, if the user has requested one. Otherwise, it is the
+// first attempt after those already shown or, at the beginning, the newest attempt that has started. next returns nil
+// if there is no such attempt, or if it has not started.
 func (t *tail) next(s *state.State) *state.Attempt {
 	var found *state.Attempt
 	s.AttemptsOf(t.runID, t.taskKey, func(a *state.Attempt) bool {

@@ -192,8 +192,8 @@ func TestTimerIsOneScheduledQueueTask(t *testing.T) {
 	require.NotZero(t, w.timers(event.TimerRetry)[0].EnqueuedAt)
 }
 
-// The write of heartbeats must not depend on the first worker's request. Otherwise attempts would time out although
-// their heartbeats were answered.
+// Heartbeats of several requests are written together. The write must not end when the context of the first request
+// ends: the attempts of the other requests would time out although their heartbeats were answered.
 func TestHeartbeatsOutliveTheFirstRequest(t *testing.T) {
 	w := newFixture(t)
 	clock := &waiting{tick: w.clock, asleep: make(chan time.Duration), wake: make(chan struct{})}

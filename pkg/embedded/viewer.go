@@ -22,8 +22,8 @@ type Viewer struct {
 	server   *http.Server
 }
 
-// View begins to listen. It uses the domain, the address, the routes, the page and the clock of the options. Nobody
-// knows the token of a viewer, so only browsers that have logged in can reach its routes.
+// View begins to listen. It uses the domain, the address, the routes, the page and the clock of the options. View keeps
+// the token of the server secret. So only browsers that have logged in with [Viewer.LoginURL] can reach the routes.
 func View(ctx context.Context, opts Options, e *engine.Engine) (*Viewer, error) {
 	if err := CheckListen(opts.Listen); err != nil {
 		return nil, err

@@ -70,13 +70,13 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 // unreportedLog returns the log parts of an attempt that no report has mentioned yet. Workers report the start of an
 // attempt late, so a worker may have stored parts and been killed before it reported the start.
 func unreportedLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, bool) {
-	next := max(1, task.Attempt)
-	if attempt != 0 && attempt != next {
+	current := max(1, task.Attempt)
+	if attempt != 0 && attempt != current {
 		return Log{}, false
 	}
 	var parts LogParts
-	text, err := parts.Next(ctx, store, contract.LogKey(s.Domain, task.RunID, task.TaskKey, next, ids.AttemptID(s.Domain, task.RunID, task.TaskKey, next)))
-	log := Log{RunID: task.RunID, TaskKey: task.TaskKey, Attempt: next, State: state.AttemptAdmitted, Text: text, Partial: true}
+	text, err := parts.Next(ctx, store, contract.LogKey(s.Domain, task.RunID, task.TaskKey, current, ids.AttemptID(s.Domain, task.RunID, task.TaskKey, current)))
+	log := Log{RunID: task.RunID, TaskKey: task.TaskKey, Attempt: current, State: state.AttemptAdmitted, Text: text, Partial: true}
 	return log, err == nil && len(text) > 0
 }
 

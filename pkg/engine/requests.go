@@ -152,16 +152,16 @@ type PlannedRequest struct {
 // Tasks returns the number of tasks in the plan.
 func (p *PlannedRequest) Tasks() int { return len(p.built.Tasks) }
 
-// PlanRequest plans a request on a snapshot. The parameter now is the time of the request, for example the time of a
+// PlanRequest plans a request on a snapshot. The parameter at is the time of the request, for example the time of a
 // tick, which may be long ago. PlanRequest writes nothing.
-func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, r RunRequest, now time.Time) (*PlannedRequest, error) {
-	if _, err := Choose(ctx, snap, &r, now); err != nil {
+func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, r RunRequest, at time.Time) (*PlannedRequest, error) {
+	if _, err := Choose(ctx, snap, &r, at); err != nil {
 		return nil, err
 	}
 	if r.Plan.ReadsAt = e.cfg.Clock.Now(); ids.Time(row.RunID).After(r.Plan.ReadsAt) {
 		r.Plan.ReadsAt = ids.Time(row.RunID) // the clock that the run's id is based on is ahead of this one
 	}
-	built, err := Prepare(ctx, snap, r.Plan, now)
+	built, err := Prepare(ctx, snap, r.Plan, at)
 	if err != nil {
 		return nil, err
 	}

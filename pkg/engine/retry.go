@@ -192,11 +192,11 @@ const markerReads = 16
 // Otherwise, the state would say that this retry has read the later output: tasks count as having read the newest
 // outputs of their own chain, even before these become visible to other runs.
 //
-// The plan of the retry records the result as the state on which it was made. Usually, this is the state on which the
-// parent was planned. It is an earlier state if the parent's state showed a later output than the one that the retry
-// reads. This happens if the parent was requested before the run that made the later output, but planned after it. A
-// rebuild from the bare ledger uses the time of the state instead of the fold sequence, so checkInputs lowers both the
-// sequence and the time.
+// checkInputs returns the sequence number and the time of the state on which, according to its plan, the retry was
+// planned. Usually, this is the state on which the parent was planned. It is an earlier state if the parent's state
+// showed a later output than the one that the retry reads. This happens if the parent was requested before the run that
+// made the later output, but planned after it. A rebuild from the bare ledger uses the time of the state instead of the
+// fold sequence, so checkInputs lowers both the sequence and the time.
 func (e *Engine) checkInputs(ctx context.Context, snap *snapshot.Snapshot, built *plan.Plan, parent *state.Run) (observed, error) {
 	on := observed{seq: parent.InputsSeq, at: parent.InputsAt}
 	inputs := retryInputs(built)

@@ -344,8 +344,7 @@ func (k *known) settledSeq(ctx context.Context, p *pass, superseded time.Duratio
 	return k.settled[superseded], nil
 }
 
-// delete deletes garbage and counts it. It deletes the first object and all markers, and then the other objects. The
-// next pass retries what could not be deleted.
+// delete deletes garbage and counts it. The next pass retries what could not be deleted.
 func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 	if p.full() {
 		return nil
@@ -405,8 +404,8 @@ func (p *pass) item(asset string, g Garbage) Item {
 	return item
 }
 
-// remove deletes the first object and all markers that follow it, then the other objects. It
-// returns the objects that it deleted.
+// remove deletes the first object and the markers directly after it, one at a time and in this order. Then it deletes
+// the other objects concurrently. It returns the objects that it deleted.
 func (p *pass) remove(ctx context.Context, objects []Object) (gone []Object, err error) {
 	done := make([]bool, len(objects))
 	first := 0

@@ -129,8 +129,8 @@ func RequestedRunID(d Domain, requestID string, at time.Time) string {
 }
 
 // TickID returns the id of the tick of a schedule at an instant. The parameter at is the time part of the id. If a
-// command created the tick, it is the time of the command, and the id also depends on the command's id. Otherwise it
-// is the instant, and command is empty.
+// command created the tick, at is the time of this command, and command is its id. Otherwise, at is the instant, and
+// command is empty.
 func TickID(d Domain, schedule string, instant time.Time, command string, at time.Time) string {
 	return derived(AtTime(at), d.Tenant, d.Workspace, schedule, strconv.FormatInt(instant.UnixMicro(), 10), command, "tick")
 }

@@ -152,8 +152,8 @@ func (a *Appender) handOver() {
 				return
 			}
 		}
-		// No caller waits for the current batch any more. If it was stored, a listing finds it. Buffered facts in the
-		// batch are buffered again.
+		// No caller waits for the current batch any more. If the batch was stored, a listing finds its entry. If not,
+		// its buffered facts must not be lost: they are buffered again.
 		for _, w := range a.current.waiters {
 			if w.buffered {
 				a.rebuffer(w, a.buffered) // harmless if the batch was stored: a repeated fact changes nothing

@@ -83,8 +83,8 @@ func Prefix(d ids.Domain, asset ids.AssetKey) string {
 	return contract.AssetsPrefix(d) + asset.String() + "/" + folder
 }
 
-// AssetOf returns the asset whose merged files an object belongs to, and the prefix of these files. The parameter key
-// is the key of the object. If the object does not belong to merged files, AssetOf returns "" and "".
+// AssetOf returns the prefix of the merged files among which the object with the given key is, and the asset to which
+// this prefix belongs. It returns "" and "" if the object is not among the merged files of any asset.
 func AssetOf(d ids.Domain, key string) (prefix, asset string) {
 	const parts = 4 // namespace, name, folder, rest
 	rest, ok := strings.CutPrefix(key, contract.AssetsPrefix(d))

@@ -150,8 +150,8 @@ type Column struct {
 // Output describes the columns of the result of a query.
 type Output struct {
 	Named map[string]Origin // the origin of each named column, in lower case
-	// Rest are the tables whose columns are also columns of the result, unchanged and under their own names, except
-	// those in Named.
+	// Rest are the tables that the result includes with all of their columns, unchanged and under their own names. A
+	// column of the result that Named contains has the origin in Named instead.
 	Rest []Ref
 	// Complete is true if the result has no columns besides those of Named and Rest.
 	Complete bool

@@ -284,9 +284,9 @@ func checkNames(folder string) error {
 	return nil
 }
 
-// settle corrects the record after an update that was interrupted: the update may have replaced a link, while the
-// record still says that the new output is about to replace the earlier one. Without this correction, the record
-// would be wrong if the current update fails to replace the link.
+// settle corrects the record after an interrupted update. Such an update may have replaced a link, although the record
+// still says that the new output is about to replace the earlier one. settle then records that the folder shows the new
+// output. Otherwise, the record would stay wrong if the current update fails to replace the link.
 func (u *update) settle(recorded *Recorded, c *change) {
 	if recorded == nil || recorded.Replacing[c.folder] == "" {
 		return

@@ -120,7 +120,7 @@ func (r *replay) apply(p place, g fold.Group) {
 
 // maxClaim is how far an event's timestamp may be ahead of the time in the name of the event's entry. A compactor folds
 // a timestamp only if it is at most [ids.MaxAhead] ahead of the store's time of the upload, and an entry's name is at
-// most a minute behind that time.
+// most a minute behind that time. maxClaim exceeds the sum of both.
 const maxClaim = 2 * ids.MaxAhead
 
 // clampToStoreTime corrects timestamps of a folded group that are far ahead. The time in the name of the group's

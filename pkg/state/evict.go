@@ -79,9 +79,8 @@ func (r *Partition) evictable(s *State, c *cut) (closed, stop bool) { //nolint:u
 	return !competes || run > r.RunID, false
 }
 
-// competing maps partitions to runs: for each partition that an unfinished task may still write, it returns the
-// earliest run of such a task. It considers only runs below c.Partitions, and only tasks that had not ended at the
-// cutoff.
+// competing maps partitions to runs: for each partition that a task had still to write at the cutoff, it returns the
+// earliest run of such a task. It considers only runs below c.Partitions.
 func (s *State) competing(c Cutoff) map[Key2]string {
 	found := map[Key2]string{}
 	for t := range s.Tasks.All {
@@ -187,8 +186,8 @@ func (t *rowTable[K, R, P]) closed(c *cut) (out []*R) {
 	return out
 }
 
-// closedByRun returns the rows whose runs the state does not contain. If the state contains a run, closedByRun visits
-// only the first row of this run.
+// closedByRun returns the rows whose runs the state does not contain. If a run has a row that stays in the live state,
+// closedByRun visits none of its later rows.
 func (t *rowTable[K, R, P]) closedByRun(c Cutoff) (out []*R) {
 	for from := ""; ; {
 		stays := ""

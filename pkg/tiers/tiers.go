@@ -6,8 +6,8 @@
 //
 //   - a small delta is inline in the manifest;
 //   - inline deltas are merged into an L0 delta, in files;
-//   - L0 deltas are merged into one L1 delta, together with preceding L1 deltas if several of these
-//     are no larger than all deltas after them together;
+//   - L0 deltas are merged into one L1 delta. If each of several preceding L1 deltas is no larger than all deltas after
+//     these L1 deltas together, the merge includes them;
 //   - a new base is written when the deltas together are larger than half of the base. It omits the rows of closed
 //     runs, which move to history.
 //
@@ -180,8 +180,8 @@ func (t *Tiers) Include(next *manifest.Manifest, c *Change) (err error) {
 // published.
 func (t *Tiers) Advance(next *manifest.Manifest, c *Change) { t.manifest, t.cached = next, c.cached }
 
-// Oldest returns the least id of files that this process has created and may still publish: the given id, or the id
-// of an earlier merge whose result a manifest may still include.
+// Oldest returns the least id among the given one and the ids of the merges whose results a manifest may still include.
+// The files of these merges have names at or above this id, and the process may still publish them.
 func (t *Tiers) Oldest(id string) string {
 	for _, r := range t.merges {
 		if r.pending(t.manifest) {

@@ -449,8 +449,8 @@ func (a *attempt) storeSample(ctx context.Context, name, file string) string {
 
 // gate returns an error if results fail the task. A failed or broken check of severity CRITICAL fails the task. A
 // broken check of severity ERROR fails it only if a retry may repair the check and another attempt is left. The error
-// is retryable if no check has failed, and a retry may repair at least one of the broken checks. The parameter final
-// contains the broken checks that a retry cannot repair.
+// is retryable if no check of severity CRITICAL has failed, and a retry may repair at least one of the broken checks.
+// The parameter final contains the broken checks that a retry cannot repair.
 func (a *attempt) gate(results []event.CheckResult, final map[string]bool) error {
 	var failed, broken []string
 	retryable := false

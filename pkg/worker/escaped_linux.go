@@ -83,10 +83,10 @@ func (p *process) escaped(c child, own int, sessions map[int]bool, others func(s
 	case !c.zombie && p.tag != "" && hasTag(c.pid, p.tag):
 		return true
 	}
-	// The child has left the worker's session and has no tag. It is not a command, because commands stay in that session.
-	// The command that started the child is older than the child. So if no other running command is older than the child,
-	// only p can have started it. If p is not older either, the child may be older than the worker: it is never killed,
-	// but reaped after its end.
+	// If the child has left the worker's session, it is not a command, because commands stay in that session. A command
+	// started the child, so that command is older than the child. If no other running command is older than the child,
+	// only p can have started it. If p is younger, too, the child may be older than the worker. Such a child is never
+	// killed: it is only reaped after its end.
 	return c.session != own && !others(c.started) && (c.zombie || c.started >= p.started)
 }
 

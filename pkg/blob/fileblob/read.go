@@ -29,8 +29,8 @@ func (s *Store) Get(ctx context.Context, key string) (_ []byte, _ blob.Object, e
 	if _, err := io.ReadFull(f, data); err != nil {
 		return nil, blob.Object{}, s.failed("get", key, fmt.Errorf("the file is shorter than its %d bytes: %w", info.Size(), err))
 	}
-	// The store never changes a file that has its final name, so only another program can make it grow. The checksum is
-	// computed from the bytes read.
+	// The store never changes a file that has its final name, but another program may have made the file longer. The
+	// checksum would not show this, because it is computed from the bytes that were read.
 	if n, err := f.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		return nil, blob.Object{}, s.failed("get", key, fmt.Errorf("the file is longer than its %d bytes", info.Size()))
 	}

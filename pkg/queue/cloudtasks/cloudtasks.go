@@ -1,7 +1,7 @@
 // Package cloudtasks implements [queue.Queue] with Google Cloud Tasks. This package is not a stable
 // API.
 //
-// The service refuses the name of an ended task for up to an hour, or up to nine days in queues created with
+// The service refuses the name of an ended task for up to 24 hours, or up to nine days in queues created with
 // queue.yaml. This package does not create the queues: create them with the rest of the infrastructure.
 package cloudtasks
 

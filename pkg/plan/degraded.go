@@ -148,28 +148,43 @@ func (b *builder) degradedInput(n *node, dep ids.AssetKey, key string) (string, 
 	if err != nil {
 		return "", nil //nolint:nilerr // addTasks reports the error
 	}
-	up := b.nodes[dep]
-	var read []Input
 	if edge.ReadsAll() {
-		upstream, _ := b.graph.Asset(dep)
-		if up == nil {
-			up = &node{asset: upstream}
-		}
-		read = b.allInputs(up)
-	} else {
-		image, err := edge.Image(key)
-		if err != nil {
-			return "", err
-		}
-		if image.Latest {
-			image.Keys = edge.Newest(image.Keys, func(k string) bool { return b.exists(dep, k) })
-		}
-		var r reads
-		for _, k := range image.Keys {
-			b.readOne(dep, k, &r)
-		}
-		read = r.set.Items
+		return b.degradedOfAll(dep)
 	}
+	image, err := edge.Image(key)
+	if err != nil {
+		return "", err
+	}
+	if image.Latest {
+		image.Keys = edge.Newest(image.Keys, func(k string) bool { return b.exists(dep, k) })
+	}
+	var r reads
+	for _, k := range image.Keys {
+		b.readOne(dep, k, &r)
+	}
+	return degradedOf(dep, r.set.Items)
+}
+
+// degradedOfAll is [builder.degradedInput] for a partition that reads all partitions of a dependency. The result is the
+// same for all such partitions, so degradedOfAll caches it.
+func (b *builder) degradedOfAll(dep ids.AssetKey) (string, error) {
+	if found, known := b.degraded[dep]; known {
+		return found, nil
+	}
+	up := b.nodes[dep]
+	if up == nil {
+		upstream, _ := b.graph.Asset(dep)
+		up = &node{asset: upstream}
+	}
+	found, err := degradedOf(dep, b.allInputs(up))
+	if err == nil {
+		b.degraded[dep] = found
+	}
+	return found, err
+}
+
+// degradedOf returns the first degraded output of an earlier run in a list of inputs, or "".
+func degradedOf(dep ids.AssetKey, read []Input) (string, error) {
 	at := slices.IndexFunc(read, func(in Input) bool { return in.TaskKey == "" && in.Degraded })
 	if at < 0 {
 		return "", nil

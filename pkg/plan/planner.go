@@ -153,7 +153,7 @@ func newBuilder(r Request, most int) (*builder, error) {
 	}
 	return &builder{
 		request: r, graph: g, most: most, nodes: map[ids.AssetKey]*node{}, omitted: map[ids.AssetKey]map[string]bool{}, earlier: map[ids.AssetKey]map[string]Input{},
-		expected: map[ids.AssetKey][]string{}, readers: g.Readers(r.Calendar),
+		expected: map[ids.AssetKey][]string{}, degraded: map[ids.AssetKey]string{}, readers: g.Readers(r.Calendar),
 		plan: &Plan{
 			SchemaVersion: SchemaVersion, Root: r.Root, Source: r.Source, Data: r.Data, SecretVariables: g.secrets(),
 			Assets: map[string]Work{},
@@ -250,6 +250,8 @@ type builder struct {
 	earlier map[ids.AssetKey]map[string]Input
 	// expected caches the expected partitions of those assets of which another asset reads all partitions.
 	expected map[ids.AssetKey][]string
+	// degraded caches the results of degradedOfAll.
+	degraded map[ids.AssetKey]string
 	readers  *Readers
 	plan     *Plan
 	most     int // the maximum number of partitions

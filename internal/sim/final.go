@@ -22,7 +22,7 @@ func (o *oracle) final() {
 		f := o.domains[d]
 		o.checkOutcomes(f)
 		o.checkEndedSchedules(f)
-		o.eventsOfBackfills(f)
+		o.checkChunkRequests(f)
 		o.checkFreshness(f)
 		o.checkEntries(f)
 		o.checkRefusedInputs(f)

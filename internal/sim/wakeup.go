@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
-// A domain needs a sweep from some instant on. If all clocks agree, the domain's wakeup may be wakeupSlack later than
-// this instant: ten minutes, plus a minute of rounding at each end.
+// wakeupSlack is the maximum time from the instant at which a domain begins to need a sweep to its wakeup, if all
+// clocks agree: ten minutes, plus a minute of rounding at each end.
 const wakeupSlack = 12 * time.Minute
 
 // checkWakeup checks the wakeup of a domain: if the domain will need a sweep, the wakeup must be early enough. The

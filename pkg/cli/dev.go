@@ -285,16 +285,16 @@ func (a *app) deployLoaded(ctx context.Context, s *session, current *loaded) err
 // reader reads a deployed release.
 type reader func(ctx context.Context, store blob.Store, settings *project.Project, sha string) (*deployment, error)
 
-// followDeployments reloads the project whenever the deployed release changes, and calls the function applied after
-// each reload. Processes call it if they use the deployed release, and not the files in the project's folder: if their
-// environment has explicit deployments, or their state is in a bucket.
-func (a *app) followDeployments(ctx context.Context, e *engine.Engine, current *loaded, read reader, applied func(*project.Project) error) error {
+// followDeployments reloads the project whenever the deployed release changes, and calls onReload after each reload. It
+// is for processes that use the deployed release, and not the files in the project's folder, because their environment
+// has explicit deployments or their state is in a bucket.
+func (a *app) followDeployments(ctx context.Context, e *engine.Engine, current *loaded, read reader, onReload func(*project.Project) error) error {
 	snap, err := e.Current(ctx)
 	for ; err == nil; snap, err = e.Await(ctx, snap.Revision) {
 		if sha := snap.State.Release(); sha == "" || sha == current.release || !a.useRelease(ctx, e, current, read, sha) {
 			continue
 		}
-		if err := applied(current.project); err != nil {
+		if err := onReload(current.project); err != nil {
 			return err
 		}
 	}

@@ -144,9 +144,9 @@ const (
 	answerWait = 2 * time.Second
 )
 
-// look returns the condition of an owner. It reports the owner as ended only with a proof: its process does not
-// exist, its record is gone or replaced, or the operating system refuses connections to its port. A timeout proves
-// nothing: on a busy machine, a live owner or this process itself may need longer than dialWait.
+// look returns the condition of an owner. It reports the owner as ended only with a proof: its process does not exist,
+// its record is gone, replaced or without a valid URL, or the operating system refuses connections to its port. A
+// timeout proves nothing: on a busy machine, a live owner or this process itself may need longer than dialWait.
 func look(ctx context.Context, dir string, o embedded.Owner) condition {
 	if o.PID <= 0 || errors.Is(syscall.Kill(o.PID, 0), syscall.ESRCH) {
 		return ended

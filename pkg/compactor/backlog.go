@@ -103,32 +103,33 @@ func (c *Compactor) noteListings() {
 // listings computes how late the listing of a ledger is.
 type listings struct {
 	caughtUp event.Time // when the last complete listing began
-	// wanted is the time from which a listing is overdue: one [wakeup.Slot] before the earliest wakeup that the domain
-	// has had since caughtUp. It is 0 if the domain has no wakeup, and so needs no listing.
-	wanted event.Time
-	seen   event.Time // when the other fields were last known to be current
+	// neededSince is the earliest time from which the domain may have needed a listing: one [wakeup.Slot] before the
+	// earliest wakeup that it has had since caughtUp. See [listings.note]. neededSince is 0 if the domain has no
+	// wakeup, and so needs no listing.
+	neededSince event.Time
+	seen        event.Time // when the other fields were last known to be current
 }
 
-// note records when the last complete listing began, and the minute of the domain's next wakeup, at which a sweep
-// lists the ledger. The minute is 0 if the domain needs no wakeup. A wakeup is at most one [wakeup.Slot] later than
-// the work that needs it, unless the work waits for a timer.
+// note records when the last complete listing began, and the minute of the domain's next wakeup, at which a sweep lists
+// the ledger. The minute is 0 if the domain needs no wakeup. A wakeup is at most one [wakeup.Slot] later than the time
+// at which the work began to need it, unless the work waits for a timer.
 func (l *listings) note(caughtUp, next, now event.Time) {
-	wanted := next.Add(-wakeup.Slot)
+	since := next.Add(-wakeup.Slot)
 	switch {
 	case next == 0:
-		l.wanted = 0
-	case l.wanted == 0 || caughtUp != l.caughtUp:
-		l.wanted = wanted
+		l.neededSince = 0
+	case l.neededSince == 0 || caughtUp != l.caughtUp:
+		l.neededSince = since
 	default: // the wakeup was moved, but nothing was listed
-		l.wanted = min(l.wanted, wanted)
+		l.neededSince = min(l.neededSince, since)
 	}
 	l.caughtUp, l.seen = caughtUp, now
 }
 
 // lag returns how long a complete listing has been overdue.
 func (l *listings) lag(now event.Time) time.Duration {
-	if l.wanted == 0 || now.Sub(l.seen) > listingSeen {
+	if l.neededSince == 0 || now.Sub(l.seen) > listingSeen {
 		return 0
 	}
-	return max(0, now.Sub(max(l.caughtUp, l.wanted)))
+	return max(0, now.Sub(max(l.caughtUp, l.neededSince)))
 }

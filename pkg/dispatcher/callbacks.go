@@ -228,7 +228,7 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 	if c.task.Pool != "" || c.task.TimeoutSec >= longTask {
 		// Make the start durable before the response. If a task of a pool were cancelled before its start is recorded,
 		// another task would get its slot while the first task is still being killed. If the start of a long task were
-		// lost, no redelivery would replace it, because the queue stops redelivering such a task after a while.
+		// lost, no redelivery would report it again, because the queue stops redelivering such a task after a while.
 		appendStart = d.append
 	}
 	if c.task.State == state.TaskRunning && c.task.Attempt == c.Attempt {
@@ -514,8 +514,9 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 		if snap, err = d.refresh(ctx); err != nil {
 			return err
 		}
-		// The state contains every event that was durable at the time now. The time now and the time of the firing come from
-		// this machine's clock. The compactor's clock may differ.
+		// The state contains every event that was durable at the time now. The fold compares caughtUp with FiredAt,
+		// which comes from this machine's clock, as now does. snap.CaughtUpAt may come from another machine's clock,
+		// which may be behind.
 		caughtUp = max(snap.CaughtUpAt, now)
 	}
 	timer := snap.State.Timers.Get(req.TimerID)

@@ -156,10 +156,11 @@ func (t *FairQueue) dropIfEmpty(q *tenantQueue) {
 	}
 }
 
-// pace returns when the turn that is being granted begins. Turns are spaced by the rate. After a pause, the turns of a
-// tenth of a second may begin at once. Each slot has at most one granted turn that has not begun. So from now until the
-// last of these turns begins, there are at most as many intervals as slots. If the last turn begins later than that,
-// the clock was set back, and the spacing starts again from the current time.
+// pace returns when the turn that is being granted begins. The rate determines the interval between turns. After a
+// pause, the turns of a tenth of a second may begin at once.
+//
+// A granted turn occupies a slot, also before it begins. So the last granted turn begins at most as many intervals from
+// now as there are slots. If it begins later, the clock was set back. The turns then begin as after a pause.
 func (t *FairQueue) pace() time.Time {
 	now := t.clock.Now()
 	if t.rate <= 0 {

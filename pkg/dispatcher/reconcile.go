@@ -90,8 +90,8 @@ func (d *Dispatcher) HandOver(ctx context.Context, revision int64, sweep bool) e
 	}
 	snap, err := d.reached(ctx, revision)
 	if err == nil && snap.Revision != revision {
-		// Either the request names an older revision than the current one, or the state was recreated and its
-		// revisions have lower numbers.
+		// The snapshot may be from an earlier read, and need not be the newest one: the request may be late, or the
+		// state may have been recreated with lower revision numbers.
 		snap, err = d.newest(ctx, revision)
 	}
 	if err != nil {

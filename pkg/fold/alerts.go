@@ -46,10 +46,10 @@ type transition struct {
 	// causes are the codes that apply, the most specific one first. A rule reports the first of these causes that it
 	// names.
 	causes []string
-	// item is the part of the subject that has to recover before the alert ends, such as a partition. passing means that
-	// nothing has to recover: the alert has no such part.
-	item    string
-	passing bool
+	// item is the part of the subject that has to recover before the alert ends, such as a partition. needsNoRecovery
+	// means that there is no such part: the alert does not wait for a recovery.
+	item            string
+	needsNoRecovery bool
 	// once means that the transition is not reported again until the item has recovered.
 	once bool
 
@@ -141,7 +141,7 @@ func (f *folder) report(old *state.AlertRule, subject, cause string, t *transiti
 		return
 	}
 	switch {
-	case t.passing, open:
+	case t.needsNoRecovery, open:
 	case row.Items >= state.MaxAlertItems:
 		row.More++
 	default:
@@ -198,7 +198,7 @@ func (f *folder) recovered(subject, asset string, causes []string, items ...stri
 	}
 	for _, cause := range over {
 		f.alert(transition{
-			subject: subject, asset: asset, causes: []string{event.CauseRecovered}, passing: true, code: cause, message: cause + " is over",
+			subject: subject, asset: asset, causes: []string{event.CauseRecovered}, needsNoRecovery: true, code: cause, message: cause + " is over",
 		})
 	}
 }
@@ -328,7 +328,7 @@ func (f *folder) firstFailedCheck(t *state.Task) (text string) {
 func (f *folder) reportRun(run *state.Run) {
 	schedule := ScheduleOf(run)
 	t := transition{
-		causes: []string{event.CauseRunFailed}, item: itemRun, passing: schedule == "", runID: run.RunID,
+		causes: []string{event.CauseRunFailed}, item: itemRun, needsNoRecovery: schedule == "", runID: run.RunID,
 		code: run.ErrorCode, message: orDefault(run.ErrorMessage, fmt.Sprintf("%d of %d tasks failed", run.TasksFailed, run.TasksTotal)),
 	}
 	if schedule != "" {

@@ -10,8 +10,8 @@ import (
 
 // checkDeployment rejects a deployment if its writer expected a different current release. It also rejects a deployment
 // that is older than the current one, so that a repeated event never undoes a later deployment. In a rebuild from the
-// bare ledger, other events may prove that a deployment was accepted. In this case, the deployment is accepted again,
-// whichever release its writer expected.
+// bare ledger, other events may prove that a deployment was accepted. In this case, checkDeployment ignores the release
+// that its writer expected.
 func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked, proven bool) verdict {
 	if f.recorded(p.DeployID) {
 		return verdict{} // the deployment has already been folded
@@ -68,7 +68,7 @@ func (f *folder) projectDeployed(p *event.ProjectDeployed) verdict {
 	f.defineDeadlines(p.Watched)
 	if p.Kind != event.DeployLocal {
 		f.alert(transition{
-			causes: []string{event.CauseDeploy}, passing: true, code: p.Kind,
+			causes: []string{event.CauseDeploy}, needsNoRecovery: true, code: p.Kind,
 			message: strings.TrimSpace(fmt.Sprintf("release %.12s was deployed by %s. %s", p.Release, orDefault(f.ev.Actor, "an unknown principal"), p.Message)),
 		})
 	}

@@ -385,8 +385,8 @@ func (db *DB) Lacks(namespace, name string) bool {
 }
 
 // createAssetViews creates the views of the assets that the SQL may refer to. If the SQL may list views, it creates
-// views of all assets. If it cannot create a view, createAssetViews does not return an error, because "a.b" in the
-// SQL may be a column of an alias. If the query then fails, hint explains why the view does not exist.
+// views of all assets. A view that cannot be created is not an error, because the SQL may not need it: "a.b" in the SQL
+// may be a column of an alias. If the query then fails, hint explains why the view does not exist.
 //
 // createAssetViews verifies the files of each mentioned asset against their commit markers.
 func (db *DB) createAssetViews(ctx context.Context, sql string) error {

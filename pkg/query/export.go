@@ -201,8 +201,8 @@ func execIn(ctx context.Context, file string, statements []string) (err error) {
 	return nil
 }
 
-// attachedCatalog is the name of a catalog in its session. No namespace contains a space, and a schema with the name of
-// its database would be ambiguous.
+// attachedCatalog is the name of a catalog in its session. The name contains a space, because no namespace does: a
+// schema with the name of its database would be ambiguous.
 const attachedCatalog = `"servo catalog"`
 
 // openCatalog opens a session and attaches a database to it. If the driver opened the file itself, it would parse the

@@ -184,9 +184,9 @@ func TestExportAcceptsEveryNamespace(t *testing.T) {
 	}
 }
 
-// All partitions of a batch have the same materialization. A command has written the region as a column of its files,
-// and the date comes from the keys, so the links of all regions of a day have the same name. One link must not replace
-// another.
+// All partitions of a batch have the same materialization. The files already have a column with the region, so the
+// names of links contain only the date. The links of all regions of a day therefore have the same name. One link must
+// not replace another.
 func TestExportShowsAllPartitionsOfABatch(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)

@@ -75,9 +75,9 @@ type dependency struct {
 	Space []dimension `json:"space"`
 	// Map contains the operations of the mapping, which may be declared or inferred.
 	Map []space.DimensionMap `json:"map,omitempty"`
-	// Ranges maps the names of upstream dimensions to their declared ranges. It contains only dimensions of which a
-	// partition of the reader may read every key: if the range of such a dimension becomes smaller, the query reads
-	// fewer rows.
+	// Ranges maps the names of upstream dimensions to their declared ranges. It contains a dimension only if a
+	// partition of the reader may read all keys of this dimension. If the range of such a dimension becomes smaller,
+	// the query reads fewer rows.
 	Ranges map[string]declaredRange `json:"ranges,omitempty"`
 	// NoColumns means that the partition keys of the upstream asset are not added as columns to the rows that a query
 	// reads.

@@ -111,8 +111,8 @@ func markedAs(p *state.Partition, marks map[ids.AssetKey][]*state.Mark, as strin
 	return nil
 }
 
-// expected returns the status of a partition according to the definition of staleness. Unlike the evaluation, it
-// compares the partition with each partition that it reads.
+// expected returns the status of a partition according to the definition of staleness. The evaluation uses summaries of
+// many partitions, but expected compares the partition with each of its inputs.
 func expected(a *plan.Asset, p *state.Partition, raw []*state.Partition, marks map[ids.AssetKey][]*state.Mark) staleness.Status {
 	inputs := p.InputsSeq
 	if m := markedAs(p, marks, event.MarkFresh); m != nil {

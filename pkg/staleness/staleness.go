@@ -2,9 +2,9 @@
 // partitions record with the assets' current definitions. The package is pure. This package is not a stable API.
 //
 // A chain of retries consists of a run, its root run, and the retries of this run, which execute the same plan. The
-// version of a partition is the fold sequence number at which its output became visible. The inputs sequence of a
-// partition is the fold sequence number of the state on which the root run was planned. The column left_out is
-// described in [state.Task].
+// version of a partition is the fold sequence number at which its output became visible. The column left_out is
+// described in [state.Task]. The inputs sequence of a partition is the fold sequence number of the state on which the
+// root run was planned. It is 0 if the task had a left_out other than 0.
 //
 // A materialized partition p is stale if at least one of these holds:
 //
@@ -23,7 +23,7 @@
 // p read q in its own chain if all of these hold:
 //
 //   - p and q have the same root run. If left_out is not 0 for p and the inputs sequence of p is 0, p and q must have
-//     the same run. In this case, p ran in a retry in which a repeated upstream task had not succeeded. So p did not
+//     the same run: p may have run in a retry that had repeated an upstream task without success. Then p did not
 //     read the output that an earlier run of the chain had made for that task.
 //   - The version of q is less than the version of p.
 //   - If left_out is not 0 for p, the version of q is at most left_out.

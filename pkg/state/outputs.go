@@ -90,10 +90,13 @@ type Partition struct {
 	Code string `col:"code,null,dict"`
 	// VersionSeq is the fold sequence at which the output became visible.
 	VersionSeq int64 `col:"version_seq"`
-	// InputsSeq and RootRun are copied from the [Run] that made the output, and LeftOut from the [Task]. They show
-	// which inputs the task could read. An approved output became visible at its approval, and its VersionSeq is that
-	// of the approval. But the task cannot have read outputs that other runs of its chain of retries made between the
-	// end of the task and the approval. The LeftOut of an approved output is therefore never 0.
+	// These fields show which outputs the task could read. LeftOut is copied from the [Task], and RootRun from the
+	// [Run] that made the output. InputsSeq is copied from the run if the LeftOut of the task is 0. Otherwise,
+	// InputsSeq is 0.
+	//
+	// The VersionSeq of an approved output is that of the approval. Between the end of the task and the approval, other
+	// runs of its chain of retries may have made outputs, which the task cannot have read. So if the LeftOut of the
+	// task is 0, the approval sets LeftOut to the fold sequence at which the output was made.
 	InputsSeq int64  `col:"inputs_seq"`
 	RootRun   string `col:"root_run,null"`
 	LeftOut   int64  `col:"left_out"`
@@ -118,9 +121,10 @@ func (r *Partition) ReadIn() string {
 	return r.Root()
 }
 
-// Incomplete reports whether the task of the output ran although an upstream task had not succeeded, in a chain of
-// retries that was planned on an empty state. Such a task has certainly read only outputs of its own run. It has not
-// read an older output of that upstream, even one that an earlier run of the same chain of retries made. Incomplete
-// also returns true for every approved output whose chain was planned on an empty state. If all upstreams of its task
-// had succeeded, this result is wrong, but the rows of both cases look the same.
+// Incomplete reports whether the task of the output has not read the visible outputs of all upstreams: see
+// [Task.LeftOut]. The row does not say which upstream is missing. So the task counts as having read only the outputs of
+// its own run.
+//
+// Incomplete also returns true for every approved output whose chain of retries was planned on an empty state. If its
+// task has read the outputs of all upstreams, this result is wrong, but the rows of both cases look the same.
 func (r *Partition) Incomplete() bool { return r.LeftOut > 0 && r.InputsSeq == 0 }

@@ -215,9 +215,10 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 	}
 	marker, err := a.w.marker(ctx, key)
 	if item.TaskKey == "" && (errors.Is(err, blob.ErrNotFound) || err == nil && outputOf(marker, item) == nil) {
-		// The output may have been in quarantine until a decision published it. The quarantine marker counts only for
-		// outputs of earlier runs. An output of this run is read only with its commit marker. Otherwise a task that starts
-		// before the decision and a task that starts after it could read different outputs.
+		// The output may have been in quarantine until a decision published it. It then has a quarantine marker instead
+		// of a commit marker. Only outputs of earlier runs are read with a quarantine marker. If this were allowed for
+		// outputs of this run, too, a task that starts before the decision and a task that starts after it could read
+		// different outputs.
 		if approved, otherErr := a.w.marker(ctx, contract.QuarantineMarkerKeyOf(item.URI)); otherErr == nil || !errors.Is(otherErr, blob.ErrNotFound) {
 			marker, err = approved, otherErr
 		}

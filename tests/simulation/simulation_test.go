@@ -238,8 +238,8 @@ func TestMergingWorldsKeepPromises(t *testing.T) {
 	require.Positive(t, read)
 }
 
-// Only a large world has tasks of partitioned assets, and a plan that is so large that the compactor reads it from
-// the store.
+// A large world has many tasks of partitioned assets, and a plan that is so large that the compactor reads it from the
+// store.
 func TestLargeWorldKeepsPromises(t *testing.T) {
 	if !mine(0) {
 		t.Skip("another lane runs it")

@@ -126,9 +126,10 @@ func TestRetryRefusesDeletedInput(t *testing.T) {
 }
 
 // A run of a request may be planned after another run, with a greater id, has materialized asset a. Then the request's
-// run also materializes a, but this output does not become visible. A retry of the request's run reads this invisible
-// output for b. The new output of b must be stale, because b has not read the visible output of a. It does not matter
-// that the state on which the request's run was planned already contained the visible output.
+// run also materializes a, but this output does not become visible, because its run has the smaller id. A retry of the
+// request's run reads this invisible output for b. The new output of b must be stale, because b has not read the
+// visible output of a. It does not matter that the state on which the request's run was planned already contained the
+// visible output.
 func TestI21RetryOfOvertakenInputIsStale(t *testing.T) {
 	t.Run("files", func(t *testing.T) { testRetryOfOvertakenInput(t, false) })
 	t.Run("an output without files", func(t *testing.T) { testRetryOfOvertakenInput(t, true) })

@@ -72,8 +72,8 @@ type RunTriggered struct {
 // Task kinds.
 const (
 	KindTask = "task"
-	// KindGroup is a node that is never dispatched. It succeeds when all of its upstreams have succeeded. A downstream
-	// task needs only one edge to it instead of an edge to each upstream.
+	// KindGroup is a node that is never dispatched. It succeeds as soon as its upstreams have ended as its trigger rule
+	// requires. A downstream task needs only one edge to it instead of an edge to each upstream.
 	KindGroup = "group"
 	// KindCheck is a task that only checks the visible output of a partition. It materializes nothing. The kind occurs
 	// only in stored plans, never in events. A build that does not know this kind rejects the plan, so it never treats

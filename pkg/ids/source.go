@@ -18,9 +18,10 @@ const MaxAhead = time.Hour
 // never cause a writer's own ids to be rejected, even if the writer's clock is off by a few minutes.
 const maxLead = MaxAhead / 2
 
-// Source mints ULIDs that respect causality: each is greater than every ULID that it has minted or observed. It ignores
-// observed ids that are more than 30 minutes ahead of the clock. If the clock was set back by more than 30 minutes, the
-// Source restarts at the clock's time. So one wrong clock does not affect everybody's ids.
+// Source mints ULIDs that respect causality: each is greater than every ULID that the Source has minted or observed.
+// There are two exceptions, so that one wrong clock does not affect everybody's ids. A Source ignores observed ids that
+// are more than 30 minutes ahead of its clock. If the clock was set back by more than 30 minutes, the Source restarts
+// at the clock's time.
 //
 // A Source belongs to one domain, because each id depends on the ids observed before. It is safe
 // for concurrent use.

@@ -58,9 +58,9 @@ func TestReleaseWithBrokenReadersIsPlannable(t *testing.T) {
 	}
 }
 
-// If a file has problems, only the direct readers of its assets are marked as broken. A direct reader that is new is
-// not part of the release. An asset that reads this direct reader is not marked, so it would depend on an asset that
-// the release does not contain. In this test, a is not in the release, and b reads a.
+// If a file has problems, the loader marks only the direct readers of its assets as broken. A direct reader that was
+// never deployed is left out of the release. A reader of this direct reader is not marked, so the release must remove
+// the dependency on the missing asset. In this test, a is left out, and b reads a.
 func TestReleaseWithReaderOfNewBrokenAssetIsPlannable(t *testing.T) {
 	list := assets()
 	list[0].Broken = "a.sql has problems"

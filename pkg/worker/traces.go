@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// trace starts the span of an attempt that was admitted, or whose start was accepted. A rejected delivery gets no
-// span, because its span would replace that of the execution whose result counts.
+// trace starts the span of an attempt that was admitted, or whose start was accepted. A rejected delivery gets no span:
+// all spans of an attempt have the same id, so its span would replace that of the execution whose result counts.
 func (a *attempt) trace(ctx context.Context) (context.Context, *trace.Span) {
 	return a.w.cfg.Traces.StartAttempt(ctx, a.about(), a.startedAt.Time())
 }

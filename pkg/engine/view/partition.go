@@ -38,8 +38,8 @@ type PartitionExplanation struct {
 	Quarantine *Quarantined `json:"quarantine,omitempty"`
 	// Newer are upstream assets with partitions that are newer than the versions that the partition has read.
 	Newer []UpstreamPartition `json:"newer"`
-	// Pending are upstream assets with partitions that are stale or missing themselves. A fresh partition may read them
-	// through other fresh partitions.
+	// Pending are upstream assets with partitions that are stale or missing themselves. They do not make the partition
+	// stale by themselves: it may be fresh, and may read them only indirectly, through other fresh partitions.
 	Pending []UpstreamPartition `json:"pending"`
 	// declared describes the partitions that the asset declares. It is set only if the explained partition is not one of
 	// them.

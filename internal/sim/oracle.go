@@ -217,7 +217,7 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, *state.R
 	wantLive, wantClosed, gotClosed := next.Copy(), state.New(f.domain), state.New(f.domain)
 	cut := snapshot.CutoffOf(m)
 	wantClosed.Load(wantLive.Evict(cut).KeptFrom(cut.Runs))
-	gotClosed.Load(closed.Superseded(live).KeptFrom(cut.Runs))
+	gotClosed.Load(closed.WithoutSuperseded(live).KeptFrom(cut.Runs))
 	if diff := state.Diff(wantLive, live, 5); len(diff) > 0 {
 		return nil, nil, fmt.Errorf("the merged files and deltas contain another state: %s", strings.Join(diff, "; "))
 	}
@@ -238,7 +238,7 @@ func (o *oracle) whole(store *manifest.Store, m *manifest.Manifest) (*state.Stat
 	if err != nil {
 		return nil, err
 	}
-	st.Load(closed.Superseded(st))
+	st.Load(closed.WithoutSuperseded(st))
 	return st, nil
 }
 

@@ -174,7 +174,7 @@ func (cfg Config) compareAll(ctx context.Context, m *manifest.Manifest, order []
 	want, got := state.New(cfg.Domain), state.New(cfg.Domain)
 	cut := snapshot.CutoffOf(m)
 	want.Load(replay.state.Evict(cut).KeptFrom(cut.Runs))
-	got.Load(closed.Superseded(live).KeptFrom(cut.Runs))
+	got.Load(closed.WithoutSuperseded(live).KeptFrom(cut.Runs))
 	var lines []string
 	for _, line := range state.Diff(want, got, maxProblems) {
 		lines = append(lines, "history: "+line)

@@ -27,7 +27,7 @@ func newSums(from string, live *state.State) *sums {
 // add adds rows. The caller must add only the newest version of each row of a paged table.
 func (s *sums) add(rows *state.Rows) (err error) {
 	paged, rows := rows.Paged()
-	for d, list := range paged.Superseded(s.live).Lists {
+	for d, list := range paged.WithoutSuperseded(s.live).Lists {
 		s.tables[d.Name] += d.Hash(s.seed, list)
 	}
 	kept := rows.KeptFrom(s.from)
@@ -43,7 +43,7 @@ func (s *sums) add(rows *state.Rows) (err error) {
 // equal reports whether s and other have the same rows. It ignores rows that the live state supersedes.
 func (s *sums) equal(other *sums) bool {
 	own, others := state.New(s.live.Domain), state.New(s.live.Domain)
-	own.Load(s.reopened.Superseded(s.live))
-	others.Load(other.reopened.Superseded(s.live))
+	own.Load(s.reopened.WithoutSuperseded(s.live))
+	others.Load(other.reopened.WithoutSuperseded(s.live))
 	return maps.Equal(s.tables, other.tables) && len(state.Diff(own, others, 1)) == 0
 }

@@ -147,9 +147,9 @@ func (r *Rows) Reopening() *Rows {
 	})
 }
 
-// Superseded returns the rows of history without those that the live state has superseded: it omits every row whose key
-// also has a row in the live state.
-func (r *Rows) Superseded(live *State) *Rows {
+// WithoutSuperseded returns the rows of history without those that the live state has superseded: it omits every row
+// whose key also has a row in the live state.
+func (r *Rows) WithoutSuperseded(live *State) *Rows {
 	return r.mapped(func(i int, d *Declaration, list any) any {
 		if !d.Reopens {
 			return list

@@ -168,13 +168,13 @@ func (a *Automator) pass(ctx context.Context, done attempts) (progress, error) {
 		return nothingLeft, nil
 	}
 	late := len(work.Wanted) > 0
-	work.Wanted = slices.DeleteFunc(work.Wanted, func(r *state.Schedule) bool { return !done.fresh("schedule "+r.ScheduleID, r.Seq, now) })
-	work.Pending = slices.DeleteFunc(work.Pending, func(r *state.RunRequest) bool { return !done.fresh("request "+r.RequestID, r.Seq, now) })
-	work.Deadlines = slices.DeleteFunc(work.Deadlines, func(r *state.Promise) bool { return !done.fresh("deadline "+r.AssetKey, r.Seq, now) })
-	work.Misses = slices.DeleteFunc(work.Misses, func(r *state.DeadlineMiss) bool { return !done.fresh("miss "+r.MissID, r.Seq, now) })
+	work.Wanted = slices.DeleteFunc(work.Wanted, func(r *state.Schedule) bool { return !done.begin("schedule "+r.ScheduleID, r.Seq, now) })
+	work.Pending = slices.DeleteFunc(work.Pending, func(r *state.RunRequest) bool { return !done.begin("request "+r.RequestID, r.Seq, now) })
+	work.Deadlines = slices.DeleteFunc(work.Deadlines, func(r *state.Promise) bool { return !done.begin("deadline "+r.AssetKey, r.Seq, now) })
+	work.Misses = slices.DeleteFunc(work.Misses, func(r *state.DeadlineMiss) bool { return !done.begin("miss "+r.MissID, r.Seq, now) })
 	// Replace the definition of a schedule only after all instants up to the deployment have been decided by the old
 	// definition.
-	if d := work.Define; late || d != nil && !done.fresh("deployment "+d.DeployID, snap.State.FoldSeq, now) {
+	if d := work.Define; late || d != nil && !done.begin("deployment "+d.DeployID, snap.State.FoldSeq, now) {
 		work.Define = nil
 	}
 	if work.Empty() {

@@ -124,9 +124,9 @@ type attempts map[string]time.Time
 // retryAfter is the delay before work that had no effect is repeated.
 const retryAfter = 10 * time.Second
 
-// fresh returns false if the work was handled less than retryAfter ago. Otherwise it records that the work is handled
-// now, and returns true.
-func (m attempts) fresh(key string, seq int64, now time.Time) bool {
+// begin reports whether the work may be handled now: it returns false if the work was handled less than retryAfter ago.
+// If it returns true, it has recorded that the work is handled now.
+func (m attempts) begin(key string, seq int64, now time.Time) bool {
 	key = fmt.Sprintf("%s#%d", key, seq)
 	if at, handled := m[key]; handled && now.Sub(at) < retryAfter {
 		return false

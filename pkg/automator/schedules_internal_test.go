@@ -93,11 +93,11 @@ func TestAnswerReportsUnknownZone(t *testing.T) {
 
 func TestAttemptsRepeatUnchangedWorkLater(t *testing.T) {
 	done, now := attempts{}, cursor
-	require.True(t, done.fresh("a", 1, now))
-	require.False(t, done.fresh("a", 1, now.Add(time.Second)), "it had no effect")
-	require.True(t, done.fresh("a", 2, now.Add(time.Second)), "the row has changed")
+	require.True(t, done.begin("a", 1, now))
+	require.False(t, done.begin("a", 1, now.Add(time.Second)), "it had no effect")
+	require.True(t, done.begin("a", 2, now.Add(time.Second)), "the row has changed")
 	done.forget(now.Add(retryAfter))
-	require.True(t, done.fresh("a", 1, now.Add(retryAfter)))
+	require.True(t, done.begin("a", 1, now.Add(retryAfter)))
 }
 
 // In an earlier version, the fold asked for an instant that was still waiting for its jitter, and the calendar answered

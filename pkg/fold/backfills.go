@@ -311,7 +311,7 @@ func (f *folder) settle(b *state.Backfill, row *state.Chunk, run *state.Run, cel
 			codes[orDefault(run.ErrorCode, CodePlanUnreadable)]++
 			continue
 		}
-		cell, code := settled(b, row, run, tasks[at])
+		cell, code := cellAfter(b, row, run, tasks[at])
 		cells[i] = cell
 		if code != "" {
 			codes[code]++
@@ -321,9 +321,9 @@ func (f *folder) settle(b *state.Backfill, row *state.Chunk, run *state.Run, cel
 	addCodes(row, codes)
 }
 
-// settled derives the new state of a partition from the state of its task. It also returns the error code if the
+// cellAfter derives the new state of a partition from the state of its task. It also returns the error code if the
 // partition failed or was skipped.
-func settled(b *state.Backfill, row *state.Chunk, run *state.Run, t *state.Task) (cell byte, code string) {
+func cellAfter(b *state.Backfill, row *state.Chunk, run *state.Run, t *state.Task) (cell byte, code string) {
 	switch t.State {
 	case state.TaskSucceeded:
 		return state.CellDone, ""

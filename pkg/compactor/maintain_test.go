@@ -234,7 +234,7 @@ func TestFailedCollectionIsRetriedAfterPublish(t *testing.T) {
 
 // INV-9, with more entries than fit into one batch. This test fails if a timer's entry is folded last in its batch
 // instead of after all batches.
-func TestTimerWaitsForEveryPortion(t *testing.T) {
+func TestTimerWaitsForEveryBatch(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	run, entry := w.trigger(foldtest.Task("a"))

@@ -18,8 +18,8 @@ func measuredIn(results []event.CheckResult) (values []state.MeasuredValue) {
 	return values
 }
 
-// learn adds values of a published output to the history of the checks of its asset, unless a person has
-// marked the output as missing.
+// learn adds values of a published output to the history of the checks of its asset, unless a person has marked the
+// output as missing or has forgotten the asset.
 func (f *folder) learn(asset, partition, run, materialization string, measured []state.MeasuredValue) {
 	m := f.st.Marks.Get(state.Key3{A: asset, B: partition, C: materialization})
 	if m != nil && m.Mark == event.MarkMissing || f.st.ForgottenBy(asset, run, f.seq) != nil {

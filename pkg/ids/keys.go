@@ -246,8 +246,8 @@ var (
 	errTaskKeyBytes = errors.New("a task key contains a control character")
 )
 
-// ValidateTaskKey returns an error that says why a task key is invalid. Any printable text
-// of the right length is valid; [TaskKey] returns the keys of assets.
+// ValidateTaskKey returns an error that says why a task key is invalid. Any printable text of the right length is
+// valid, not only a key that [TaskKey] can return.
 func ValidateTaskKey(key string) error {
 	switch {
 	case key == "":

@@ -59,8 +59,8 @@ func (c Calendar) checkItem(d *Dimension, item Item) error {
 	return nil
 }
 
-// checkPeriods returns an error if an item does not select periods. The parameters first and last say whether the first
-// and the last selected period must be declared.
+// checkPeriods returns an error if the periods of an item are invalid. If the parameter first is true, the first
+// selected period must be declared. If last is true, the last selected period must be declared.
 func (c Calendar) checkPeriods(d *Dimension, item Item, first, last bool) error {
 	s := New(*d)
 	keys, _, err := c.periods(d, &Clause{Items: []Item{item}}, &Chosen{Space: s})

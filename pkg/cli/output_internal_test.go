@@ -12,7 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// The folder has no project. So a command that reads the project before it checks -o csv fails with exit code 1.
+// The folder has no project. So a command that reads the project before it checks -o csv fails with exit code 1, not
+// with the code of a usage error.
 func TestCSVIsRejectedBeforeAnyChange(t *testing.T) {
 	for _, line := range []string{
 		"admin compact", "admin du", "admin gc", "admin merge", "admin rebuild", "admin verify",

@@ -175,8 +175,7 @@ func (c *Compactor) finish(r round, read *reading, again []Entry) round {
 	if r.Barrier {
 		c.gaps.relist(read)
 	}
-	// If the listing has found no new entries, the round publishes nothing. The next manifest records up to which id the
-	// listing is complete.
+	// If the listing has found no new entries, the round publishes nothing. So keep complete for the next manifest.
 	caughtUp, complete := r.established(read)
 	c.complete = max(c.complete, complete)
 	if caughtUp > c.caughtUp {

@@ -35,7 +35,7 @@ func CheckListen(address string) error {
 	return nil
 }
 
-// listen listens on a local address. If the address is empty, it listens on any port of this machine. It also returns
+// listen listens on a local address. If the address is empty, it listens on a free port of 127.0.0.1. It also returns
 // the URL of the listener.
 func listen(ctx context.Context, address string) (net.Listener, string, error) {
 	address = cmp.Or(address, "127.0.0.1:0")

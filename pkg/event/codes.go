@@ -27,8 +27,8 @@ func Categories() []string {
 	}
 }
 
-// RetryableCategory reports whether errors of a category are retryable by default. Errors of the category "user" are
-// retried only if the task's policy says so.
+// RetryableCategory reports whether errors of a category are marked as retryable by default. This includes the category
+// "user", but the fold retries a retryable error of this category only if the task's policy says so.
 func RetryableCategory(category string) bool {
 	switch category {
 	case CategoryTransient, CategoryResource, CategoryInfrastructure, CategoryTimeout, CategoryUser:

@@ -316,8 +316,9 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 		m.Watermarks.EventsProcessedThrough, m.Watermarks.LastProcessedFile = b.last, ledger.Key(cfg.Domain, b.last)
 	}
 	if b.source != nil && b.result.Lost == 0 {
-		// This state contains every entry below the watermark of the last revision, so the watermark stays valid. If a
-		// clock that was far ahead set the watermark, lower it to the present.
+		// This state contains every entry below the watermark of the last revision, so the watermark stays valid. A clock
+		// that was far ahead may have set it to a later time: lower it to ListMargin before the present. Every listing is
+		// complete up to that time.
 		m.Watermarks.CompleteThrough = min(b.source.Watermarks.CompleteThrough, ids.AtTime(cfg.Clock.Now().Add(-compactor.ListMargin)))
 	}
 	delta, err := b.delta(ctx, m.Revision)

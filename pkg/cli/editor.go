@@ -90,8 +90,8 @@ func (e *lineEditor) key(line string, pos int, key rune) (string, int, bool) {
 	return "", 0, false
 }
 
-// completed completes the name before the cursor up to the point at which the candidates differ. If there are several
-// candidates, it lists them.
+// completed completes the name before the cursor up to the point at which the candidates differ. If they differ at the
+// cursor already, it lists them.
 func (e *lineEditor) completed(line string, pos int) (string, int, bool) {
 	begin := strings.LastIndexFunc(line[:pos], func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '.'

@@ -232,7 +232,7 @@ func (f *folder) cancelRequest(p *event.AutomationCommand) verdict {
 	return folded
 }
 
-// wake handles the schedules, requests and notifications that are due.
+// wake handles the schedules, requests, notifications and watches that are due.
 func (f *folder) wake(now event.Time) {
 	f.expireRequests(MaxWoken)
 	f.forgetQuiet(MaxWoken)
@@ -252,12 +252,13 @@ func (f *folder) wake(now event.Time) {
 	}
 }
 
-// MaxWoken is the maximum number of schedules, requests and notifications that one call of the wake timer handles.
+// MaxWoken is the maximum number of schedules, requests, notifications and watches, in total, that one call of the wake
+// timer handles.
 const MaxWoken = 10_000
 
-// keepWake schedules the domain's only wake timer at the earliest time for which a schedule, a request or a
-// notification waits. If the current timer fires earlier, keepWake leaves the timer unchanged: when the timer fires,
-// the fold schedules it again.
+// keepWake schedules the domain's only wake timer at the earliest time for which a schedule, a request, a notification
+// or a watch waits. If the current timer fires earlier, keepWake leaves the timer unchanged: when the timer fires, the
+// fold schedules it again.
 func (f *folder) keepWake() {
 	next, ok := f.st.NextWake()
 	if !ok {

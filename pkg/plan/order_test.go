@@ -66,8 +66,8 @@ func TestSelectionWithoutGapHasNoOrderNodes(t *testing.T) {
 	}
 }
 
-// If every second asset of a chain is selected, the numbers of nodes and edges grow linearly with the length of the
-// chain.
+// If only the first and the last asset of a chain are selected, the plan has one order node for each asset between
+// them. So its size grows linearly with the length of the chain.
 func TestOrderOfManyGapsStaysLinear(t *testing.T) {
 	const n = 10_000
 	var assets []plan.Asset

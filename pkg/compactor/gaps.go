@@ -74,10 +74,10 @@ func below(found map[string]error, through string) string {
 // add adds the gaps that a step has found.
 func (g *gaps) add(found map[string]error) { maps.Copy(g.open, found) }
 
-// relist replaces the open gaps with the gaps that a listing of the ledger has found. It is called after all facts
-// that the listing found are published. Entries with decisions of timers are folded later, in a second round. If such
-// an entry was a gap, the gap stays open, because the second round may fail, and the next batch may not list the
-// ledger.
+// relist replaces the open gaps with the gaps that a listing of the ledger has found. It is called after all facts that
+// the listing found are published. Entries with decisions of timers are folded later, in a second round. If such an
+// entry was a gap, the gap stays open: the second round may fail, and a next batch without a listing would not find the
+// entry in any other way.
 func (g *gaps) relist(read *reading) {
 	for _, e := range read.later {
 		if reason, open := g.open[e.ID]; open {

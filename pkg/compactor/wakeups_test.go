@@ -265,9 +265,9 @@ func TestDistantTimerGetsLateWakeup(t *testing.T) {
 	require.Equal(t, far, w.due().At)
 }
 
-// INV-5, for any interleaving of sweep and publish. A slow writer relies on the wakeup that the parent of its
-// manifest names. While the writer publishes, the compactor that serves a sweep publishes that this wakeup may be
-// deleted, and the sweeper deletes it.
+// INV-5, for any interleaving of sweep and publish. A slow writer relies on the wakeup that the parent of its manifest
+// names. While the writer publishes, the compactor that serves a sweep publishes that this wakeup may be deleted, and
+// the sweeper deletes it. The writer must then create a later wakeup before it publishes again.
 func TestINV5PublishReplacesDeletedWakeup(t *testing.T) {
 	w := withWakeups(t)
 	slow := w.open("slow")

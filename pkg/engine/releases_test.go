@@ -50,8 +50,8 @@ func TestReleasesAreStoredOnceAndVerified(t *testing.T) {
 	require.NoError(t, err, "storing it again repairs it")
 }
 
-// The response of a create may be lost, and a store may refuse to create an existing object for an account that may not
-// overwrite objects. In both cases the release is stored.
+// A create may succeed although its response is lost. A store may also deny a create because the object exists and the
+// account may not overwrite objects. In both cases the release is stored.
 func TestReleasesAreStoredDespiteErrors(t *testing.T) {
 	w := newFixture(t, false)
 	c := compiled(t, "SELECT 1")

@@ -345,10 +345,10 @@ func (f *folder) materializedPartition(t *state.Task, partition, uri string, cel
 	})
 }
 
-// readUpTo returns the fold sequence number up to which the task has read the visible outputs of other runs. This is
-// the number of the state on which the run was planned. It returns 0 if the task ran although an upstream had not
-// succeeded, or although a later run had already materialized the partition of an upstream. In these cases, the task
-// has not read the visible output of that upstream, and the task's row does not say which upstream it is.
+// readUpTo returns the fold sequence number of the state on which the run was planned: up to this number, the task has
+// read the visible outputs of other runs. readUpTo returns 0 if the task ran although an upstream had not succeeded, or
+// although a later run had already materialized the partition of an upstream. In these cases, the task has not read the
+// visible output of that upstream, and the task's row does not say which upstream it is.
 func readUpTo(run *state.Run, t *state.Task) int64 {
 	if t.LeftOut > 0 {
 		return 0

@@ -13,8 +13,8 @@ import (
 //
 // In a rebuild without the recorded order, proven is true, and every command is accepted. The state of such a rebuild
 // may differ from the state into which the command was originally folded: for example, a run that a timer ended may be
-// live again. The writer of the command checked the same conditions before it appended the command, so the original
-// fold rejected only commands that lost a race.
+// live again. A rebuild may thus accept a command that the original fold rejected. This is rare: the writer checked the
+// same conditions before it appended the command, so the original fold rejected only commands that lost a race.
 func (f *folder) checkForgotten(p *event.AssetsForgotten, proven bool) verdict {
 	switch release := f.st.Release(); {
 	case proven || f.forgottenBy(p):

@@ -37,8 +37,9 @@ type known struct {
 	// successes holds the successes of loaded partitions, by partition prefix.
 	successes map[string][]Success
 	failed    map[string]bool // materializations in loaded partitions whose tasks did not succeed
-	// approved contains, by materialization, the URI of the output that a decision has published from quarantine. It
-	// contains the visible outputs of the partitions in the current page, and all outputs of loaded partitions.
+	// approved contains, by materialization, the URI of the output that a decision has published from quarantine. Among
+	// these outputs are the visible ones of the partitions in the current page, and those of all versions of loaded
+	// partitions.
 	approved map[string]string
 	loaded   map[string]bool
 	// through is the time up to which the ledger is known to be folded. 0: unknown.

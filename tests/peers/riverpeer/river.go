@@ -4,8 +4,8 @@
 // the counters of its downstreams, and inserts the jobs of those that became ready. So no task is lost or executed
 // twice.
 //
-// The upstreams of a fan-in decrement its counter one after the other, because each holds the row
-// lock until its commit is flushed. Therefore the decrement is the last statement of a transaction.
+// The upstreams of a fan-in decrement its counter one after the other, because each holds the row lock until its commit
+// is flushed. To hold the lock for a short time only, the decrement is the last statement of a transaction.
 package riverpeer
 
 import (

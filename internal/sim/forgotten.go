@@ -105,16 +105,16 @@ func (o *oracle) checkForgotten(f *followed) {
 	}
 	for row := range f.state.Partitions.All {
 		if forgotten := f.state.Forgotten.Get(row.AssetKey); forgotten != nil && forgotten.CommandID == greatest[row.AssetKey] {
-			o.hiddenSince(f, row, folded[row.AssetKey], forgotten.RunsBelow)
+			o.checkForgottenOutput(f, row, folded[row.AssetKey], forgotten.RunsBelow)
 		}
 	}
 }
 
-// hiddenSince checks whether readers find the output of a forgotten asset. The asset was forgotten at the fold sequence
-// number "seq": readers must find exactly the outputs that became visible later. If "below" is not empty, the state
-// comes from a rebuild without the recorded order. Then the outputs of runs whose ids are lower than "below" must be
-// hidden, too.
-func (o *oracle) hiddenSince(f *followed, row *state.Partition, seq int64, below string) {
+// checkForgottenOutput checks whether readers find an output of an asset that was forgotten at the fold sequence number
+// "seq". Readers must find an output if it became visible later, and no earlier output. If "below" is not empty, the
+// state comes from a rebuild without the recorded order. Then the outputs of runs whose ids are lower than "below" must
+// be hidden, too.
+func (o *oracle) checkForgottenOutput(f *followed, row *state.Partition, seq int64, below string) {
 	const invariant = "forgotten assets"
 	found, err := (&snapshot.Snapshot{State: f.state}).Partition(context.Background(), row.AssetKey, row.PartitionKey)
 	forgotten := row.VersionSeq < seq || row.RunID < below

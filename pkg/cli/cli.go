@@ -234,9 +234,9 @@ func listen(from <-chan os.Signal, handle func(os.Signal, int)) *signals {
 	return s
 }
 
-// take replaces the handler. The new handler receives each signal and its number: 1 for the first signal after the call
-// of take. The returned function restores the old handler.
-func (s *signals) take(handle func(sig os.Signal, n int)) (restore func()) {
+// replaceHandler replaces the handler of signals. The new handler also receives the number of each signal: 1 for the
+// first signal after this call. The returned function restores the old handler.
+func (s *signals) replaceHandler(handle func(sig os.Signal, n int)) (restore func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.handle

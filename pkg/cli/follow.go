@@ -55,7 +55,7 @@ type runner struct {
 func (r *runner) followToEnd(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	restore := r.a.signal.take(func(sig os.Signal, n int) { r.onSignal(ctx, cancel, sig, n) })
+	restore := r.a.signal.replaceHandler(func(sig os.Signal, n int) { r.onSignal(ctx, cancel, sig, n) })
 	defer restore()
 	defer r.cancelling.Wait()
 	for {

@@ -84,7 +84,7 @@ func (a *app) queryShell(ctx context.Context, db *query.DB, m *manifest.Manifest
 func (a *app) interruptible(ctx context.Context, db *query.DB, sql string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	restore := a.signal.take(func(os.Signal, int) { cancel(errStatementInterrupted) })
+	restore := a.signal.replaceHandler(func(os.Signal, int) { cancel(errStatementInterrupted) })
 	defer restore()
 	err := a.answer(ctx, db, sql)
 	if err != nil && errors.Is(context.Cause(ctx), errStatementInterrupted) {

@@ -186,7 +186,7 @@ func TestI13UnknownRunListsTheLedger(t *testing.T) {
 // Invariant I-15 holds even if this machine's clock is fast. This test fails if completeAt trusts that clock.
 func TestCompactorWithFastClockSkipsNoEntry(t *testing.T) {
 	w := newWorld(t)
-	ahead := &tick{now: w.clock.Now().Add(time.Hour)}
+	ahead := &steppedClock{now: w.clock.Now().Add(time.Hour)}
 	c, err := compactor.Open(t.Context(), compactor.Config{
 		Handle: domain.Open(domain.Handle{Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: ids.NewSource(ahead.Now, nil), Clock: ahead}),
 		Writer: "ahead",

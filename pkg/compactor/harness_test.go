@@ -28,21 +28,21 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// tick is a clock that only the methods pass and Sleep advance. Sleep does not block, with one exception: if stay is
-// set, a sleep of a minute or more lasts until ctx ends.
-type tick struct {
+// steppedClock is a clock that only the methods pass and Sleep advance. Sleep does not block, with one exception: if
+// stay is set, a sleep of a minute or more lasts until ctx ends.
+type steppedClock struct {
 	mu   sync.Mutex
 	now  time.Time
 	stay bool
 }
 
-func (c *tick) Now() time.Time {
+func (c *steppedClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-func (c *tick) Sleep(ctx context.Context, d time.Duration) error {
+func (c *steppedClock) Sleep(ctx context.Context, d time.Duration) error {
 	if c.stay && d >= time.Minute {
 		<-ctx.Done()
 		return ctx.Err()
@@ -51,7 +51,7 @@ func (c *tick) Sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-func (c *tick) pass(d time.Duration) {
+func (c *steppedClock) pass(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
@@ -63,7 +63,7 @@ type world struct {
 
 	t     *testing.T
 	blobs *memblob.Store
-	clock *tick
+	clock *steppedClock
 	ids   *ids.Source
 
 	options   compactor.Options
@@ -82,7 +82,7 @@ var (
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	c := &tick{now: foldtest.Epoch}
+	c := &steppedClock{now: foldtest.Epoch}
 	return &world{
 		World: foldtest.New(t), t: t, blobs: memblob.New(memblob.Options{Now: c.Now}), clock: c,
 		ids: ids.NewSource(c.Now, nil),

@@ -27,7 +27,7 @@ func TestMaintainKeepsRevisionsIfClockIsAhead(t *testing.T) {
 		w.step(c, entry)
 	}
 
-	clock := &tick{now: w.clock.Now().Add(365 * day)}
+	clock := &steppedClock{now: w.clock.Now().Add(365 * day)}
 	wrong := w.open("wrong", func(cfg *compactor.Config) {
 		manifests := manifest.New(manifest.Config{Domain: foldtest.Domain, Store: w.store(), IDs: w.ids, Clock: clock})
 		cfg.Handle = domain.Open(domain.Handle{Domain: foldtest.Domain, Store: w.store(), Manifests: manifests, Codec: codec, IDs: w.ids, Clock: clock})

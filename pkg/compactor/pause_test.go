@@ -15,14 +15,14 @@ import (
 
 // busy is a clock that advances with each call of Now and records how long the compactor paused.
 type busy struct {
-	*tick
+	*steppedClock
 	step   time.Duration
 	paused atomic.Int64
 }
 
 func (c *busy) Now() time.Time {
 	c.pass(c.step)
-	return c.tick.Now()
+	return c.steppedClock.Now()
 }
 
 func (c *busy) Sleep(ctx context.Context, d time.Duration) error {
@@ -31,7 +31,7 @@ func (c *busy) Sleep(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 	c.paused.Store(int64(d))
-	return c.tick.Sleep(ctx, d)
+	return c.steppedClock.Sleep(ctx, d)
 }
 
 func TestRunPausesForTheEncodingTime(t *testing.T) {
@@ -47,7 +47,7 @@ func TestRunPausesForTheEncodingTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			clock := &busy{tick: w.clock, step: row.step}
+			clock := &busy{steppedClock: w.clock, step: row.step}
 			c, err := compactor.Open(t.Context(), compactor.Config{
 				Handle:  domain.Open(domain.Handle{Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: clock}),
 				Writer:  "one",

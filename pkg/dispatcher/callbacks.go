@@ -116,9 +116,9 @@ func (c *call) ref(worker string) event.AttemptRef {
 	}
 }
 
-// plan returns the beginning of the hash of the plan that the task executes, or "" if its run can have only one plan.
-// If several planners have planned the run, a rebuild from the bare ledger folds the plan with this hash.
-func (c *call) plan() string {
+// planHash returns the beginning of the hash of the plan that the task executes, or "" if its run can have only one
+// plan. If several planners have planned the run, a rebuild from the bare ledger folds the plan with this hash.
+func (c *call) planHash() string {
 	if c.run.RequestID == "" {
 		return ""
 	}
@@ -203,7 +203,8 @@ func (d *Dispatcher) replaced(t *state.Task) *contract.Problem {
 	}
 }
 
-// longTask is a timeout in seconds. A queue may drop a task with this or a longer timeout before the task has ended.
+// longTask is the timeout, in seconds, from which a task counts as long: a queue may drop such a task before it has
+// ended.
 const longTask = 600
 
 func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb contract.Callback) {
@@ -233,7 +234,7 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 	}
 	if c.task.State == state.TaskRunning && c.task.Attempt == c.Attempt {
 		started = c.task.StartedAt // a redelivery: the first start counts
-	} else if err := appendStart(r.Context(), c.RunID, &event.TaskStarted{AttemptRef: c.ref(body.WorkerID), Plan: c.plan(), StartedAt: now}); err != nil {
+	} else if err := appendStart(r.Context(), c.RunID, &event.TaskStarted{AttemptRef: c.ref(body.WorkerID), Plan: c.planHash(), StartedAt: now}); err != nil {
 		writeProblem(w, internal(err))
 		return
 	}
@@ -297,9 +298,9 @@ func (d *Dispatcher) serveFinished(w http.ResponseWriter, r *http.Request, cb co
 	d.write(w, r, struct{}{})
 }
 
-// answered handles a worker's response to a delivery by the queue of this process. The response is empty or reports
-// the end of the attempt. An error means that the report was not stored and will be delivered again. An invalid
-// report is dropped, because it would be invalid again.
+// answered handles a worker's response to a delivery by the queue of this process. The response is empty or reports the
+// end of the attempt. An error means that the report was not stored and will be delivered again. A rejected report is
+// dropped, because it would be rejected again.
 func (d *Dispatcher) answered(ctx context.Context, row *state.Dispatch, o order, body []byte) error {
 	if len(body) == 0 {
 		return nil
@@ -353,7 +354,7 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 		body.StartedAt = now // no start was reported
 	}
 	err := d.append(ctx, c.RunID, &event.TaskFinished{
-		AttemptRef: c.ref(body.WorkerID), Plan: c.plan(), Outcome: body.Outcome, Error: body.Error, Output: body.Output,
+		AttemptRef: c.ref(body.WorkerID), Plan: c.planHash(), Outcome: body.Outcome, Error: body.Error, Output: body.Output,
 		MaterializationID: body.MaterializationID, CheckResults: body.CheckResults, CodeChanged: body.CodeChanged, Metrics: body.Metrics, Log: body.Log,
 		StartedAt: body.StartedAt, CompletedAt: body.CompletedAt,
 	})

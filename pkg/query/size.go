@@ -18,9 +18,9 @@ const (
 	// jsonFactor is the estimated memory per byte of JSON. The factor is large because the driver decodes JSON, and each
 	// character may become a value.
 	jsonFactor = 16
-	// comparisonsPerByte expresses as bytes the time that the driver needs to convert a map, so that the limit of a
-	// row's size also limits this time. The driver compares each key of a map with all earlier keys, and cannot be
-	// interrupted. At a limit of 64 MiB, the maps of a row take a few seconds.
+	// comparisonsPerByte is how many comparisons of keys count as one byte of a map's size. When the driver converts a
+	// map, it compares each key with all earlier keys, and cannot be interrupted. Because comparisons count, the limit
+	// of a row's size also limits the time. At a limit of 64 MiB, the maps of a row take a few seconds.
 	comparisonsPerByte = 16
 )
 

@@ -40,8 +40,10 @@ func (l *evictor) afterGroup(ctx context.Context, st *state.State) error {
 	return l.evict(ctx, st, state.Cutoff{Seq: st.FoldSeq, Time: min(st.FoldTime, l.cut.Time), Entries: l.cut.Entries, Runs: l.cut.Runs})
 }
 
-// rest evicts the remaining closed rows. It is called at the end of the replay.
-func (l *evictor) rest(ctx context.Context, st *state.State) error { return l.evict(ctx, st, l.cut) }
+// evictRest evicts the remaining closed rows. It is called at the end of the replay.
+func (l *evictor) evictRest(ctx context.Context, st *state.State) error {
+	return l.evict(ctx, st, l.cut)
+}
 
 func (l *evictor) evict(ctx context.Context, st *state.State, cut state.Cutoff) error {
 	closed := st.Evict(cut)

@@ -95,7 +95,7 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 	replay := cfg.newReplay(m.BaseSnapshot.RunsFrom, evictor)
 	err = replay.fold(ctx, order)
 	if err == nil {
-		err = evictor.rest(ctx, replay.state)
+		err = evictor.evictRest(ctx, replay.state)
 	}
 	if err != nil {
 		return report, err

@@ -61,9 +61,9 @@ func unreadable(f manifest.File, err error) error {
 	return fmt.Errorf("read %s: %w; run `servo admin rebuild` to rebuild the state from the ledger", f.Key, err)
 }
 
-// runKey has the column that contains the id of a row's run. If the rows of a table belong to runs, its files are
-// sorted by this column.
-type runKey struct {
+// runIDOnly has only the column with the id of a row's run. The files of a table whose rows belong to runs are sorted
+// by this column.
+type runIDOnly struct {
 	RunID string `col:"run_id,key"`
 }
 
@@ -79,8 +79,8 @@ func (h History) stretches(d *state.Declaration, f manifest.File, parts table.Pa
 	if known, has := h.codec.stretches.get(key); has {
 		return known, nil
 	}
-	var rows []runKey
-	rows, err := decodeRows[runKey](runKeys(d.Name), parts, part)
+	var rows []runIDOnly
+	rows, err := decodeRows[runIDOnly](runIDSchema(d.Name), parts, part)
 	if err != nil {
 		return nil, unreadable(f, err)
 	}
@@ -99,14 +99,14 @@ func (h History) stretches(d *state.Declaration, f manifest.File, parts table.Pa
 	return found, nil
 }
 
-// runKeys returns the schema with which runKey is decoded from a table.
-func runKeys(name string) *table.Schema {
-	schema := *runKeySchema
+// runIDSchema returns the schema with which runIDOnly is decoded from a table.
+func runIDSchema(name string) *table.Schema {
+	schema := *unnamedRunIDSchema
 	schema.Name = name
 	return &schema
 }
 
-var runKeySchema = &table.Of[runKey]("").Schema
+var unnamedRunIDSchema = &table.Of[runIDOnly]("").Schema
 
 // decodeRows returns the rows of a part.
 func decodeRows[R any](s *table.Schema, parts table.Parts, part int) ([]R, error) {

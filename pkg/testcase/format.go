@@ -84,7 +84,7 @@ func (t *diffTable) change(c Change) {
 	for i, differs := range c.Differs {
 		from := 0
 		if differs {
-			from = firstDifference(c.Expected[i].Text, c.Actual[i].Text)
+			from = firstShown(c.Expected[i].Text, c.Actual[i].Text)
 		}
 		expected[i], actual[i] = c.Expected[i].after(from), c.Actual[i].after(from)
 		if differs {
@@ -96,9 +96,9 @@ func (t *diffTable) change(c Change) {
 	t.add(' ', marks)
 }
 
-// firstDifference returns the position from which two texts must be shown, so that the shortened texts contain their
-// first difference: 0 if the difference is near the beginning, or else a few characters before the difference.
-func firstDifference(a, b string) int {
+// firstShown returns the position from which two texts must be shown, so that the first difference is visible after
+// both are shortened: 0 if the difference is near the beginning, or else a few characters before the difference.
+func firstShown(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	same := 0
 	for same < min(len(x), len(y)) && x[same] == y[same] {

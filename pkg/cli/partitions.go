@@ -144,7 +144,7 @@ func (a *app) showPartitions(
 }
 
 // afterKey returns the partition key that --after names: the key itself, or the readable form in the column partition.
-// A text that is neither would list from the beginning, and a loop over pages would never end.
+// afterKey rejects every other text: such a text would list from the beginning, so a loop over pages would never end.
 func afterKey(asset *plan.Asset, text string) (string, error) {
 	if text == "" {
 		return "", nil

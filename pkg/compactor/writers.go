@@ -11,8 +11,8 @@ import (
 const (
 	// otherWriterAge is how long, after a publish by another writer, this writer expects further publishes by others.
 	otherWriterAge = 5 * time.Second
-	// notifiedDelay is how long an entry lingers if a notification announced it: about the duration of a publish. The
-	// entry's writer may have handed the entry to another instance, which folds it meanwhile.
+	// notifiedDelay is how long an entry lingers if a notification announced it: about the duration of a publish.
+	// Meanwhile another instance may fold the entry, because the entry's writer may have handed it over to that instance.
 	notifiedDelay = 300 * time.Millisecond
 )
 

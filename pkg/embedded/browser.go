@@ -44,9 +44,9 @@ type browsers struct {
 }
 
 // newBrowsers returns the authentication of a folder's browsers. If the system knows the users of connections, the key
-// that signs cookies is derived from the folder's keys, so that a session outlives a restart. On other systems a
-// session ends with the process, because a cookie can leak: browsers also send the cookies of this host to a server of
-// another user at another port.
+// that signs cookies is derived from the folder's keys, so that a session outlives a restart. On other systems, the key
+// is random, so a session ends with the process. A cookie can leak there: browsers also send it to servers of other
+// users at other ports of this host, and Servo cannot see which user sends a request.
 func newBrowsers(keys contract.Keyring, now func() time.Time) *browsers {
 	b := &browsers{now: now, key: make([]byte, tokenBytes)}
 	if secret := keys.Secrets[keys.Current]; knowsPeers && len(secret) > 0 {

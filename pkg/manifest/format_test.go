@@ -90,8 +90,8 @@ func TestPublishReusesEncodedDeltas(t *testing.T) {
 	require.ErrorContains(t, s.Publish(t.Context(), m), "l0_deltas[1].rows", "unknown deltas are validated")
 }
 
-// A publish that failed, and the next publish, may have dropped different rows of the same delta, and yet have left the
-// same number of rows and bytes. Publish must not reuse the encoded rows of the failed publish.
+// A publish drops rows of a delta, and fails. The next publish may drop other rows of the same delta, and still leave
+// the same number of rows and bytes. It must not reuse the encoded rows of the failed publish.
 func TestPublishEncodesRemainingRowsOfDelta(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fx := newFixture()

@@ -75,9 +75,10 @@ func timeOf(run string, other event.Time) event.Time {
 	return other
 }
 
-// readBy returns the number of the chain of retries whose tasks may have read the output before it was visible to other
-// runs, or 0 if there is no such chain. If incomplete is true, the reader has possibly read only the outputs of its own
-// run. In this case, readBy returns the number of the run that made the output instead of the number of its chain.
+// readBy identifies the readers that may have read the output before it was visible to other runs. It returns the
+// number of their chain of retries, or 0 if there is none. If the parameter incomplete is true, the reader has possibly
+// read only the outputs of its own run. In this case, readBy returns the number of the run that made the output
+// instead.
 func (c *cell) readBy(incomplete bool) uint32 {
 	if incomplete && c.readIn != 0 {
 		return c.run

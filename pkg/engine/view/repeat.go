@@ -59,7 +59,7 @@ var remedies = map[string]remedy{
 
 // remedyOf returns the remedy of an error. A command takes its arguments from the plan of the run. It takes its files
 // from the release of the run, or from the project's folder if the run has no release. A retry of a failed command
-// therefore sees some changes of the code, but not all.
+// therefore sees some changes of the code, but not all. So the remedy of most errors of commands is unclear.
 func remedyOf(code string) remedy {
 	if r, ok := remedies[code]; ok {
 		return r

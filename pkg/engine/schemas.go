@@ -67,7 +67,7 @@ func SchemaChanges(
 	if p == nil {
 		return found, planErr
 	}
-	united, err := unitedSchemas(ctx, p, snap, s, run)
+	united, err := unitedSchemas(ctx, store, p, snap, s, run)
 	return append(found, united...), err
 }
 
@@ -196,9 +196,11 @@ func markerColumns(ctx context.Context, store blob.Store, row *state.Partition) 
 
 // unitedSchemas lists the queries of a run that read, as one table, partitions of an upstream asset that have
 // different schemas. Each pair of a query and an upstream asset is listed once.
-func unitedSchemas(ctx context.Context, p *plan.Plan, snap *snapshot.Snapshot, s *state.State, run *state.Run) (found []string, err error) {
+func unitedSchemas(
+	ctx context.Context, store blob.Store, p *plan.Plan, snap *snapshot.Snapshot, s *state.State, run *state.Run,
+) (found []string, err error) {
 	told := map[[2]string]bool{}
-	groups := map[string]int{}
+	groups := map[string][]*state.Partition{}
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		row := s.Tasks.Get(state.Key2{A: run.RunID, B: t.TaskKey})
@@ -210,22 +212,22 @@ func unitedSchemas(ctx context.Context, p *plan.Plan, snap *snapshot.Snapshot, s
 			if told[pair] {
 				continue
 			}
-			n, ok := groups[set.Group]
+			schemas, ok := groups[set.Group]
 			if !ok || set.Group == "" {
-				if n, err = inputSchemas(ctx, p, upstream, set, snap, s, run); err != nil {
+				if schemas, err = inputSchemas(ctx, p, upstream, set, snap, s, run); err != nil {
 					return found, err
 				}
 				if set.Group != "" {
-					groups[set.Group] = n
+					groups[set.Group] = schemas
 				}
 			}
-			if n > 1 {
+			if len(schemas) > 1 {
 				told[pair] = true
 				if len(told) > maxSchemaChanges {
 					continue
 				}
-				found = append(found, fmt.Sprintf("%s reads partitions of %s with %d different schemas as one table: "+
-					"a column that a partition lacks is NULL in its rows", t.TaskKey, upstream, n))
+				found = append(found, fmt.Sprintf("%s reads partitions of %s with %d different schemas as one table: %s",
+					t.TaskKey, upstream, len(schemas), mixture(ctx, store, upstream, schemas)))
 			}
 		}
 	}
@@ -235,34 +237,61 @@ func unitedSchemas(ctx context.Context, p *plan.Plan, snap *snapshot.Snapshot, s
 	return found, nil
 }
 
-// inputSchemas returns the number of different schemas among the inputs from an upstream asset. It ignores inputs
-// whose schemas are unknown.
+// mixture says what happens to the columns of partitions with different schemas that a query reads as one table.
+// It compares at most [maxSchemaChanges] schemas.
+func mixture(ctx context.Context, store blob.Store, asset string, schemas []*state.Partition) string {
+	const null, converted = "a column that a partition lacks is NULL in its rows", "columns of different types are converted to one type, which can change values"
+	var columns [][]quality.ColumnType
+	for _, row := range schemas[:min(len(schemas), maxSchemaChanges)] {
+		listed, err := markerColumns(ctx, store, row)
+		if err != nil || len(listed) == 0 {
+			return null + ", and " + converted
+		}
+		columns = append(columns, columnTypes(listed))
+	}
+	var parts []string
+	retyped, lacking := quality.Mixed(columns...)
+	if len(retyped) > 0 {
+		parts = append(parts, fmt.Sprintf("%s: %s: declare `columns` in %s", converted, view.Some(retyped), asset))
+	}
+	if len(lacking) > 0 {
+		parts = append(parts, null+": "+view.Some(lacking))
+	}
+	if len(parts) == 0 {
+		return "the same columns, in another order or stored in another form"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// inputSchemas returns one input from an upstream asset for each of their schemas, as a partition that has only the
+// URI and the schema of the output. It ignores inputs whose schemas are unknown.
 func inputSchemas(
 	ctx context.Context, p *plan.Plan, upstream string, set plan.InputSet, snap *snapshot.Snapshot, s *state.State, run *state.Run,
-) (int, error) {
+) (schemas []*state.Partition, err error) {
 	items := set.Items
 	if set.Group != "" {
 		items = p.Groups[set.Group]
 	}
-	hashes := map[string]bool{}
+	known := map[string]bool{"": true}
 	for _, in := range items {
-		hash := ""
+		var uri, hash string
 		if in.TaskKey != "" {
 			if row := s.Tasks.Get(state.Key2{A: run.RunID, B: in.TaskKey}); row != nil && row.State == state.TaskSucceeded {
-				hash = row.SchemaHash
+				uri, hash = row.OutputURI, row.SchemaHash
 			}
 		} else {
 			row, err := snap.Partition(ctx, upstream, in.PartitionKey)
 			if err != nil {
-				return 0, err
+				return nil, err
 			}
 			if row != nil && row.OutputURI == in.URI {
-				hash = row.SchemaHash
+				uri, hash = row.OutputURI, row.SchemaHash
 			}
 		}
-		if hash != "" {
-			hashes[hash] = true
+		if !known[hash] {
+			known[hash] = true
+			schemas = append(schemas, &state.Partition{OutputURI: uri, SchemaHash: hash})
 		}
 	}
-	return len(hashes), nil
+	return schemas, nil
 }

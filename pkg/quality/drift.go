@@ -57,5 +57,31 @@ func Differences(before, after []ColumnType) (changes []string) {
 	return changes
 }
 
+// Mixed compares the columns of partitions that a query reads as one table. It describes the columns that have several
+// types, and names the columns that some of the partitions lack. Both lists are in the order of the first occurrence.
+func Mixed(partitions ...[]ColumnType) (retyped, lacking []string) {
+	var names []string
+	types, occurs := map[string][]string{}, map[string]int{}
+	for _, columns := range partitions {
+		for _, c := range columns {
+			if occurs[c.Name]++; occurs[c.Name] == 1 {
+				names = append(names, c.Name)
+			}
+			if !slices.Contains(types[c.Name], c.Type) {
+				types[c.Name] = append(types[c.Name], c.Type)
+			}
+		}
+	}
+	for _, name := range names {
+		if kinds := types[name]; len(kinds) > 1 {
+			retyped = append(retyped, strconv.Quote(name)+" ("+printable(strings.Join(kinds, ", "))+")")
+		}
+		if occurs[name] < len(partitions) {
+			lacking = append(lacking, strconv.Quote(name))
+		}
+	}
+	return retyped, lacking
+}
+
 // printable returns text from a worker with its control characters escaped.
 func printable(text string) string { return strings.Trim(strconv.Quote(text), `"`) }

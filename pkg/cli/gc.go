@@ -55,7 +55,7 @@ func (a *app) gcCommand() *cobra.Command {
 					a.note("servo: %s in asset files. Outputs of the assets in these files, and of assets that no other file declares, are kept: "+
 						"run `servo validate` and fix the files", plural(len(r.Problems), "problem"))
 				}
-				if err := knownAssets(cmd.Context(), parts, r, opts.Assets); err != nil {
+				if err := checkAssetsExist(cmd.Context(), parts, r, opts.Assets); err != nil {
 					return err
 				}
 				report, err := parts.Collect(cmd.Context(), a.options(p).Dir, keepRule(r), opts)
@@ -67,9 +67,9 @@ func (a *app) gcCommand() *cobra.Command {
 	return cmd
 }
 
-// knownAssets returns an error if an asset is unknown: the project does not declare it, and it has no outputs. If
-// files of the project have problems, every asset counts as known, because these files may declare it.
-func knownAssets(ctx context.Context, parts *embedded.Workspace, r *project.Retention, assets []ids.AssetKey) error {
+// checkAssetsExist returns an error if the project does not declare an asset, and the asset has no outputs. If files of
+// the project have problems, it returns no error, because these files may declare the asset.
+func checkAssetsExist(ctx context.Context, parts *embedded.Workspace, r *project.Retention, assets []ids.AssetKey) error {
 	for _, key := range assets {
 		if slices.Contains(r.Assets(), key.String()) || len(r.Problems) > 0 {
 			continue

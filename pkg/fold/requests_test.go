@@ -217,8 +217,8 @@ func TestI32IdleSchedulesNeedNothing(t *testing.T) {
 func name(part, i int) string { return fmt.Sprintf("s-%d-%d", part, i) }
 
 // TestI26I27RandomSchedules folds random events about a schedule in a random order. The events come from clocks,
-// automators and people, and from workers that crash, repeat their work and lag. The test counts the runs that the
-// fold starts.
+// automators and people, and from workers that crash, repeat their work and lag. After each of these actions, the test
+// checks the ticks, the runs and the cursor of the schedule.
 func TestI26I27RandomSchedules(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		policy := rapid.SampledFrom(event.Overlaps()).Draw(r, "policy")

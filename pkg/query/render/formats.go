@@ -54,8 +54,8 @@ func flush(out *bufio.Writer, err error) error {
 	return err
 }
 
-// writeCSV writes RFC 4180 with a header. NULL is an empty cell. If the result has one column, the cell has quotation
-// marks, because many readers skip an empty line.
+// writeCSV writes RFC 4180 with a header. NULL is an empty cell. If the result has only one column, an empty cell is
+// written as two quotation marks: otherwise its line would be empty, and many readers skip empty lines.
 func writeCSV(w io.Writer, result Result) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(result.Columns); err != nil {
@@ -137,8 +137,8 @@ func yamlText(value string) *yaml.Node {
 // base 60, the key that merges mappings, and the default value.
 var special = regexp.MustCompile(`^(?:(?i:y|yes|n|no|on|off)|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?|<<|=)$`)
 
-// styleOf returns the style in which every YAML parser reads a text as it is. A block must not begin with a space, and
-// some parsers read further characters as line breaks.
+// styleOf returns the style in which every YAML parser reads a text as it is. A text of several lines is written as a
+// block, unless it begins with a space, or contains other characters that some parsers read as line breaks.
 func styleOf(value string) yaml.Style {
 	first, _ := utf8.DecodeRuneInString(value)
 	block := strings.Contains(value, "\n")

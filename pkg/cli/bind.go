@@ -46,7 +46,10 @@ func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Pr
 		if n > 1 {
 			queries = view.Grouped(int64(n)) + " queries are"
 		}
-		skipped = fmt.Sprintf("; %s not checked before the first run of %s", queries, someKeys(bound.Unknown))
+		skipped = fmt.Sprintf("; %s not checked, because not all files or columns that they read are known", queries)
+		if len(bound.Unknown) > 0 {
+			skipped = fmt.Sprintf("; %s not checked before the first run of %s", queries, someKeys(bound.Unknown))
+		}
 	}
 	return problems, missingExtensions(bound.Missing), skipped, nil
 }

@@ -39,8 +39,9 @@ type Binding struct {
 type Bound struct {
 	// Problems are the errors of the queries that would fail, sorted so that upstream assets come first.
 	Problems []BindProblem
-	// Skipped are the assets whose queries were not bound, because they read assets with unknown columns. Unknown are
-	// the assets whose columns are unknown because a command computes the asset, or its query uses extensions.
+	// Skipped are the assets whose queries were not bound, because they read assets with unknown columns, or files that do
+	// not exist. Unknown are the assets whose columns stay unknown until their first run: a command computes the asset, its
+	// query uses extensions, or its query reads a file that does not exist.
 	Skipped, Unknown []ids.AssetKey
 	// Missing are the files of extensions that do not exist on this machine. Workers may have them.
 	Missing []BindProblem
@@ -235,11 +236,19 @@ func (b *binder) bind(ctx context.Context, asset *plan.Asset) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err != nil:
-		b.report(asset, &statement, err)
+	case err == nil:
+		return b.define(ctx, &schema{asset: asset}, columns)
+	case b.report(asset, &statement, err):
 		return nil
 	}
-	return b.define(ctx, &schema{asset: asset}, columns)
+	b.result.Skipped = append(b.result.Skipped, asset.Key)
+	if err := b.describeOutput(ctx, asset, false); err != nil {
+		return err
+	}
+	if table := asset.Key.SQL(); b.read[table] && b.known[table] == nil {
+		b.result.Unknown = append(b.result.Unknown, asset.Key)
+	}
+	return nil
 }
 
 // missing reports whether the query of an asset reads upstream assets whose columns are not known. If so, it adds the
@@ -371,12 +380,12 @@ func (b *binder) define(ctx context.Context, s *schema, columns []resultColumn) 
 	return nil
 }
 
-// report adds an error of a query to the problems. It omits errors that might not occur in a run, or might occur only
-// for some partitions.
-func (b *binder) report(asset *plan.Asset, s *statement, err error) {
+// report adds an error of a query to the problems. It returns false, and adds nothing, if the error might not occur in a
+// run, or might occur only for some partitions.
+func (b *binder) report(asset *plan.Asset, s *statement, err error) bool {
 	e, ok := asQueryError(err, s.text)
 	if !ok {
-		return
+		return false
 	}
 	offset := s.origin(e.position)
 	switch e.kind {
@@ -385,11 +394,11 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 		// A file may be missing if its name depends on the partition.
 		i := s.query.literalIn(e.message)
 		if i < 0 {
-			return
+			return false
 		}
 		offset = s.query.literals[i].at
 	default:
-		return
+		return false
 	}
 	line, column, _ := locate(s.query.written, max(offset, 0), asset.Query)
 	problem := BindProblem{File: asset.File, Line: line, Column: column}
@@ -409,6 +418,7 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 		problem.Suggestion = "queries may read files in the project's data folders only: \"data\", or the folders that servo.yaml lists under `data`. Files whose names begin with a dot are hidden, and a pattern must not match them"
 	}
 	b.result.Problems = append(b.result.Problems, problem)
+	return true
 }
 
 // ambiguous returns advice about a column name that is ambiguous because inputs of the query have a partition column

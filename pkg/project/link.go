@@ -63,6 +63,7 @@ func (l *loader) link() {
 				work[d.key] = true
 			}
 		}
+		l.checkInputVariables(a, known)
 		slices.SortFunc(a.Deps, plan.CompareKeys)
 		a.Deps = slices.Compact(a.Deps)
 		for _, key := range a.Deps {
@@ -82,6 +83,25 @@ func (l *loader) link() {
 	l.checkAttached()
 	l.checkCycles()
 	l.linkPublish()
+}
+
+// checkInputVariables reports two inputs of a command whose folders would be in the same environment variable.
+func (l *loader) checkInputVariables(a *declared, known map[ids.AssetKey]*declared) {
+	if len(a.Work.Command) == 0 {
+		return
+	}
+	inputs := map[string]ids.AssetKey{}
+	for _, d := range a.deps {
+		upstream := known[d.key]
+		if d.check || upstream == nil || !upstream.Work.HasFiles() {
+			continue
+		}
+		name := plan.InputVariable(d.key)
+		if other, ok := inputs[name]; ok && other != d.key {
+			l.report(d.at, "rename one of the assets", "the folders of %s and %s would both be in %s", other, d.key, name)
+		}
+		inputs[name] = d.key
+	}
 }
 
 // dropNameless drops the assets without a key. The missing keys have already been reported.

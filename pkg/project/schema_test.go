@@ -235,7 +235,7 @@ func TestSchemaAcceptsEveryValidFile(t *testing.T) {
 // files, the query, the text of the file, or several fields together.
 var beyond = regexp.MustCompile(`also the name of a database|which the base does not declare|in the base it has the type|has no scope|covers no prefix|not for secrets of type|uses lists .* twice|does not declare the data|so no query could read|unknown variable|no output that could be kept|matches no file|unknown pool|unknown variable|refers to a secret|unknown time zone|unknown asset|reads itself|dependency cycle|is declared twice|` +
 	`more than one document|invalid asset key|belongs to DuckDB|` +
-	`cannot have a batch|needs days before|must be a SELECT|statements; an asset is one|the file has no query|must come first|is not closed|fields starts with|` +
+	`cannot have a batch|needs days before|must be a SELECT|statements; an asset is one|the file has no query|must come first|has only one comment|would both be in|is not closed|fields starts with|` +
 	`is longer than max_delay|is before the start|does not exist|no outputs to keep|is in both env and secrets|` +
 	`is [0-9.]+ ?[a-zµA-Z]+; must be (between|a multiple)|is "[0-9]+d"; must be between|at most three decimals|first item is the program|nknown SQL type|invalid SQL type|` +
 	`two checks are called|has no column|check .*: (it must be|there are)|not a regular expression|must be above 0%|must be at most 100%|` +

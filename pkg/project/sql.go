@@ -101,6 +101,17 @@ func (l *loader) misspeltHeader(name string, text []byte) (header []byte, body i
 	return header, max(body, 0)
 }
 
+// checkSecondHeader reports a second comment with fields. The header before it ends at end.
+func (l *loader) checkSecondHeader(name string, text []byte, end int) {
+	for _, at := range headerLate.FindAllIndex(text[end:], -1) {
+		start, word := end+at[0], end+at[1]-1 // a space or a line end follows the word servo
+		if fieldFollows.Match(text[word:]) {
+			l.report(offsetPlace(name, text, start), "write its fields in the first comment", "a file has only one comment with the asset's fields")
+			return
+		}
+	}
+}
+
 // blank replaces every character with a space, except line ends.
 func blank(text []byte) []byte {
 	return bytes.Map(func(r rune) rune {
@@ -128,6 +139,9 @@ func (l *loader) readSQLAsset(name string, text []byte) {
 		header, start = l.misspeltHeader(name, text)
 	}
 	body := text[start:]
+	if header != nil {
+		l.checkSecondHeader(name, text, start)
+	}
 	n := f.parse(header)
 	l.nameless = l.nameless || n == nil && len(bytes.TrimSpace(header)) > 0 // the header may set another key
 	if n != nil && !isNull(n) {

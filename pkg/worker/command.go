@@ -249,21 +249,21 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 		context.Partition, context.Partitions = nil, cells
 	}
 	for _, dimension := range partition.Dimensions() {
-		env = append(env, "SERVO_PARTITION_"+variableName(partitionVariable(&t.Work, dimension))+"="+strings.Join(valuesIn(cells, dimension), "\n"))
+		env = append(env, "SERVO_PARTITION_"+plan.VariableName(partitionVariable(&t.Work, dimension))+"="+strings.Join(valuesIn(cells, dimension), "\n"))
 	}
 	if p := t.task.Period; p != nil {
 		for _, dimension := range periodDimensions(t, partition) {
-			name := "SERVO_PARTITION_" + variableName(dimension)
+			name := "SERVO_PARTITION_" + plan.VariableName(dimension)
 			env = append(env, name+"_START="+p.Start.Format(time.RFC3339), name+"_END="+p.End.Format(time.RFC3339))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Vars)) {
-		env = append(env, "SERVO_VAR_"+variableName(name)+"="+t.Vars[name].Value)
+		env = append(env, "SERVO_VAR_"+plan.VariableName(name)+"="+t.Vars[name].Value)
 		context.Vars[name] = t.Vars[name].Value
 	}
 	named := map[string]ids.AssetKey{}
 	for _, in := range inputs {
-		name := "SERVO_INPUT_" + variableName(in.asset.Namespace+"_"+in.asset.Name)
+		name := plan.InputVariable(in.asset)
 		if other, ok := named[name]; ok {
 			return nil, permanent(CodeInvalidInput, "inputs %s and %s are both called %s: rename one of the assets", other, in.asset, name)
 		}
@@ -283,19 +283,6 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 	}
 	return append(env, "SERVO_OUTPUT="+output, "SERVO_ERROR="+filepath.Join(a.dir, errorFile), "SERVO_CONTEXT="+string(text),
 		"SERVO_BIN="+a.w.cfg.ServoBin), nil
-}
-
-// variableName converts s to a part of an environment variable's name.
-func variableName(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z':
-			return r - 'a' + 'A'
-		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
-			return r
-		}
-		return '_'
-	}, s)
 }
 
 // findProgram finds a program. If its name contains a slash, the name is a path relative to cwd; otherwise findProgram

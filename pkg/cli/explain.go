@@ -91,12 +91,12 @@ func (a *app) noTask(ctx context.Context, name string, err error) error {
 		if asset.Partitions == nil {
 			return fmt.Errorf("explain %s: %w: asset %s has no partitions: use `servo explain %s`", name, engine.ErrNotFound, key, key)
 		}
-		var dimensions []string
+		var names, dimensions []string
 		for _, d := range asset.Partitions.Dimensions {
-			dimensions = append(dimensions, d.Name+"=…")
+			names, dimensions = append(names, d.Name), append(dimensions, d.Name+"=…")
 		}
-		return fmt.Errorf("explain %s: %w: %s is an asset with partitions: explain one of them, as in `servo explain '%s[%s]'`: list them with `servo partitions %s`",
-			name, engine.ErrNotFound, key, key, strings.Join(dimensions, ","), key)
+		return fmt.Errorf("explain %s: %w: %s is partitioned by %s: explain one partition, as in `servo explain '%s[%s]'`: list them with `servo partitions %s`",
+			name, engine.ErrNotFound, key, strings.Join(names, " and "), key, strings.Join(dimensions, ","), key)
 	}
 	if !errors.Is(err, engine.ErrNoTask) { // the name is a part of the keys of several tasks
 		return err

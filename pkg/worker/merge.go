@@ -464,7 +464,7 @@ func (a *attempt) mergeInputs() {
 	}
 	defer func() { w.memory.release(r, w.cfg.Clock.Now()) }()
 	for _, g := range a.staged.unmerged {
-		if release := w.startMerge(g.asset.String()); release != nil {
+		if release := w.startMerge(domainAsset{a.domain, g.asset}); release != nil {
 			err := a.mergeOne(ctx, g, limit)
 			release(err)
 			if err != nil && ctx.Err() == nil {
@@ -495,9 +495,15 @@ func (a *attempt) mergeOne(ctx context.Context, in merging, limit string) error 
 	return err
 }
 
+// domainAsset is an asset of a domain. Several domains may have assets with the same key.
+type domainAsset struct {
+	domain ids.Domain
+	asset  ids.AssetKey
+}
+
 // startMerge registers a merge of the outputs of an asset. It returns nil if this process already merges outputs of
 // the asset, or failed to do so recently. Otherwise, the caller must call release when the merge has ended.
-func (w *Worker) startMerge(asset string) (release func(error)) {
+func (w *Worker) startMerge(asset domainAsset) (release func(error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if until, known := w.mergeAfter[asset]; known && (until.IsZero() || w.cfg.Clock.Now().Before(until)) {

@@ -138,7 +138,7 @@ type Worker struct {
 	secretVars map[string]bool
 	// mergeAfter contains the zero time for each asset whose outputs this process is merging, and the time of the next
 	// try for each asset whose last merge failed.
-	mergeAfter map[string]time.Time
+	mergeAfter map[domainAsset]time.Time
 }
 
 // caches hold what a worker keeps for later tasks. The worker can read or compute these values again.
@@ -192,7 +192,7 @@ func Open(cfg Config) (*Worker, error) {
 			sources: source.NewCache(filepath.Join(cfg.ScratchDir, "source"), cfg.Clock.Now),
 		},
 		life: lifetime{ctx: ctx, kill: kill, drain: make(chan struct{})},
-		jobs: map[string]*job{}, secretVars: map[string]bool{}, mergeAfter: map[string]time.Time{},
+		jobs: map[string]*job{}, secretVars: map[string]bool{}, mergeAfter: map[domainAsset]time.Time{},
 	}, nil
 }
 

@@ -103,7 +103,7 @@ func kindOf(err error) problemKind {
 	case errors.Is(err, engine.ErrOutdated):
 		return outdated
 	case errors.Is(err, engine.ErrChanged), errors.Is(err, engine.ErrEnded), errors.Is(err, engine.ErrRequestEnded), errors.Is(err, engine.ErrNoEffect),
-		errors.Is(err, engine.ErrLiveRetry), errors.Is(err, engine.ErrMissingInput), errors.Is(err, engine.ErrResolved),
+		errors.Is(err, engine.ErrLiveRetry), errors.Is(err, engine.ErrOtherFolder), errors.Is(err, engine.ErrMissingInput), errors.Is(err, engine.ErrResolved),
 		errors.Is(err, engine.ErrNothing), errors.Is(err, engine.ErrPaused):
 		return wrongState
 	case errors.Is(err, context.Canceled):

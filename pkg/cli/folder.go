@@ -20,6 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/source"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -198,6 +199,10 @@ func (a *app) options(p *project.Project) embedded.Options {
 			}
 			return keepRule(r), nil
 		},
+	}
+	// An error means that the folder does not exist yet, so it contains no runs of another folder.
+	if home, err := projectOf(state); err == nil && source.SameFolder(home, p.Root) {
+		o.Home = p.Root
 	}
 	if !inCloud(state) {
 		o.Publish = a.publishing(p, state)

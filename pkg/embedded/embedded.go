@@ -76,6 +76,9 @@ type Options struct {
 	WorkerURL string
 	// Root is the folder of the project. Tasks execute in it if their release has no archive of the project's files.
 	Root string
+	// Home is the folder of the project that contains the state folder. Tasks fail if their run was planned in another
+	// folder, because they would read its files. "": tasks execute in the folders of their runs.
+	Home string
 	// Actor is the principal that starts runs: "user:jane".
 	Actor string
 	// Routes adds routes to the stack's HTTP server. It may be nil. It is called with a nil worker if another process
@@ -240,7 +243,7 @@ func (s *Stack) build(ctx context.Context) error {
 	})
 	snapshots := inProcess{s.compactor.Latest()}
 	s.Engine = engine.New(engine.Config{
-		Handle: p.Handle, Appender: appender, Compactor: s.compactor, Snapshots: snapshots, Traces: s.opts.Traces,
+		Handle: p.Handle, Appender: appender, Compactor: s.compactor, Snapshots: snapshots, Traces: s.opts.Traces, Root: s.opts.Root,
 	}).As(s.opts.Actor)
 	s.automator = automator.New(automator.Config{Engine: s.Engine, Clock: p.Clock, Logger: p.Logger, Root: s.opts.Root})
 	sender := &notify.Sender{Clock: p.Clock, Secrets: s.opts.Secrets, Redactor: s.opts.Redactor, Root: s.opts.Root}
@@ -279,7 +282,7 @@ func (s *Stack) buildWorker(keys contract.Keyring) (err error) {
 		WorkerID:   fmt.Sprintf("local-%d", os.Getpid()),
 		ScratchDir: filepath.Join(s.opts.Dir, scratchDir),
 		Logger:     p.Logger, Traces: s.opts.Traces, Environ: s.opts.Environ, Secrets: s.opts.Secrets, Redactor: s.opts.Redactor,
-		ServoBin: s.opts.Program, State: s.opts.Dir, Environment: s.opts.Environment,
+		ServoBin: s.opts.Program, State: s.opts.Dir, Environment: s.opts.Environment, Home: s.opts.Home,
 		HeartbeatEvery: heartbeatEvery, MaxConcurrent: s.concurrency(""),
 		DuckDB: s.opts.DuckDB,
 	})

@@ -52,6 +52,6 @@ func (w *Workspace) Engine(ctx context.Context, opts Options, folds engine.Compa
 		return nil, errors.Join(err, w.Close())
 	}
 	return engine.New(engine.Config{
-		Handle: w.Handle, Snapshots: w.Reader(), Appender: w.Appender(ledger.Config{}), Compactor: folds, Traces: opts.Traces,
+		Handle: w.Handle, Snapshots: w.Reader(), Appender: w.Appender(ledger.Config{}), Compactor: folds, Traces: opts.Traces, Root: opts.Root,
 	}).As(opts.Actor), nil
 }

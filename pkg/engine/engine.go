@@ -47,6 +47,9 @@ type Config struct {
 	Snapshots Snapshots
 	// Traces records spans of triggers; nil: no spans.
 	Traces *trace.Tracer
+	// Root is the folder of the caller's project. Runs that were planned in another folder cannot be retried. "": the
+	// engine does not compare folders.
+	Root string
 }
 
 // Engine reads and changes one domain. It is safe for concurrent use.
@@ -81,6 +84,8 @@ var (
 	ErrConflict = errors.New("run key conflict")
 	// ErrLiveRetry: the run cannot be retried, because another run in its chain of retries is live.
 	ErrLiveRetry = errors.New("another run of the same chain of retries has not ended")
+	// ErrOtherFolder: the run cannot be retried, because it was planned in another project folder.
+	ErrOtherFolder = errors.New("the run was planned in another project folder")
 	// ErrMissingInput: an output that a retry would read was hidden, deleted or replaced after the retried run, or all
 	// partitions that need to run lack an input.
 	ErrMissingInput = errors.New(plan.CodeMissingInput)

@@ -17,6 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/source"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -44,6 +45,9 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 	}
 	old, err := e.plan(ctx, parent)
 	if err != nil {
+		return RunHandle{}, err
+	}
+	if err := e.checkFolder(parent.RunID, old); err != nil {
 		return RunHandle{}, err
 	}
 	var repeat []string
@@ -94,6 +98,16 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 
 func errLiveRetry(runID, live string) error {
 	return fmt.Errorf("retry run %s: %w: run %s: wait until it ends, or cancel it", runID, ErrLiveRetry, live)
+}
+
+// checkFolder returns an error if a retry would read the files of another project folder than that of the caller: a
+// plan names the folder in which its tasks execute, unless it names an archive of the project's files.
+func (e *Engine) checkFolder(runID string, p *plan.Plan) error {
+	if e.cfg.Root == "" || p.Root == "" || p.Source != "" || source.SameFolder(e.cfg.Root, p.Root) {
+		return nil
+	}
+	return fmt.Errorf("retry run %s: %w, %s, but this project is in %s: run the failed partitions with the files of this project: `servo run --failed-only`",
+		runID, ErrOtherFolder, p.Root, e.cfg.Root)
 }
 
 // replacedOutputs warns if a retry repeats partitions that a later run has already materialized. The retry executes the

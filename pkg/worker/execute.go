@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/source"
 )
 
 // Executor executes a task. If it is set, it replaces DuckDB and commands. It writes files to the execution's Output,
@@ -185,11 +186,16 @@ func (a *attempt) findProject(ctx context.Context, t *work) error {
 	if err := a.unpackSource(ctx, t); err != nil {
 		return err
 	}
-	if t.root != "" {
-		if info, err := os.Stat(t.root); err != nil || !info.IsDir() {
-			return permanent(CodeProjectMissing,
-				"the project's folder %s is not on this machine: start the worker where the project is, or set its folder with --project", t.root)
-		}
+	if t.root == "" {
+		return nil
+	}
+	if home := a.w.cfg.Home; home != "" && a.w.cfg.Project == "" && !t.unpacked && !source.SameFolder(home, t.root) {
+		return permanent(CodeProjectMissing,
+			"the run was planned in the project folder %s, but this state belongs to the project in %s: run the failed partitions with the files of that project: `servo run --failed-only`", t.root, home)
+	}
+	if info, err := os.Stat(t.root); err != nil || !info.IsDir() {
+		return permanent(CodeProjectMissing,
+			"the project's folder %s is not on this machine: if the project has moved, execute `servo run --failed-only` in its new folder; otherwise start `servo worker` with --project", t.root)
 	}
 	return nil
 }

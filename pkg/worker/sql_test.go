@@ -371,6 +371,23 @@ func TestMissingProjectFolderIsReported(t *testing.T) {
 	require.Equal(t, worker.CodeProjectMissing, w.failed("a/b").Code)
 }
 
+// TestTasksOfAnotherProjectFolderFail executes a task in a copy of a project, under its own name and under another one.
+func TestTasksOfAnotherProjectFolderFail(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": query("SELECT 1"), "a/c": query("SELECT 1")}, task("a/b", "", nil), task("a/c", "", nil))
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(w.root, link))
+	w.config.Home = link
+	w.worker, w.server = w.open(w.config)
+	require.Equal(t, int64(1), w.run("a/b").Output.RowCount)
+
+	w.config.Home = t.TempDir()
+	w.worker, w.server = w.open(w.config)
+	got := w.failed("a/c")
+	require.Equal(t, worker.CodeProjectMissing, got.Code)
+	require.Contains(t, got.Message, "was planned in the project folder "+w.root+", but this state belongs to the project in "+w.config.Home)
+	require.False(t, got.Retryable)
+}
+
 func TestProjectFolderWithPatternCharactersIsRejected(t *testing.T) {
 	w := newFixture(t, nil, map[string]plan.Work{"a/b": query("SELECT 1")}, task("a/b", "", nil))
 	w.plan.Root = filepath.Join(w.root, "a*b")

@@ -72,6 +72,9 @@ type Config struct {
 	// the project's files that the plan names. If the plan names no archive, the worker uses the
 	// folder that the plan names.
 	Project string
+	// Home is the folder of the project that contains the state. If a plan names another folder, its tasks fail: the
+	// state was copied or moved, and the tasks would read the files of another project. "": any folder may be named.
+	Home string
 	// Environ is the environment of commands, as "NAME=value". The worker searches the PATH in it for programs. Commands
 	// do not inherit the variables that [plan.WorkersOwn] reports.
 	Environ []string

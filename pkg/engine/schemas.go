@@ -22,7 +22,8 @@ import (
 const maxSchemaChanges = 20
 
 // SchemaChanges compares the columns of the partitions that a run materialized with the columns of the other
-// partitions of the same asset. It describes the differences, and names the queries of the run that read partitions
+// partitions of the same asset. It compares the output of an asset without partitions with the output that it replaced,
+// unless a check compares them. It describes the differences, and names the queries of the run that read partitions
 // with different columns. It ignores outputs with an unknown schema. If declared is not nil, it also ignores the
 // partitions for which declared returns false. It returns an error if the plan cannot be read.
 func SchemaChanges(
@@ -61,7 +62,11 @@ func SchemaChanges(
 		}
 		rows := slices.DeleteFunc(newest.Rows(), func(row *state.Partition) bool { return own[row] })
 		rows = slices.AppendSeq(rows, maps.Keys(own))
-		changes = append(changes, schemaChanges(rows, func(row *state.Partition) bool { return own[row] })...)
+		found := schemaChanges(rows, func(row *state.Partition) bool { return own[row] })
+		if p != nil && p.Assets[key].SchemaDrift == "" && len(found) == 0 {
+			found = replaced(own, p.Schemas[key])
+		}
+		changes = append(changes, found...)
 	}
 	found := describeChanges(ctx, store, changes)
 	if p == nil {
@@ -69,6 +74,18 @@ func SchemaChanges(
 	}
 	united, err := unitedSchemas(ctx, store, p, snap, s, run)
 	return append(found, united...), err
+}
+
+// replaced compares the output of an asset without partitions with the output that was the newest when the run was
+// planned. The parameter own contains the partitions that the run materialized.
+func replaced(own map[*state.Partition]bool, before plan.Schema) (changes []schemaChange) {
+	for row := range own {
+		if row.PartitionKey == "" && before.Hash != "" && before.Hash != row.SchemaHash {
+			old := &state.Partition{TaskKey: row.TaskKey, OutputURI: before.URI, SchemaHash: before.Hash}
+			changes = append(changes, schemaChange{chosen: row, other: old, alike: 1})
+		}
+	}
+	return changes
 }
 
 // madeAssets returns the assets whose partitions a run may have materialized. s is a state that has the
@@ -152,8 +169,12 @@ func describeChanges(ctx context.Context, store blob.Store, changes []schemaChan
 		if c.alike > 1 {
 			also = fmt.Sprintf(" (and %s like it)", view.Count(c.alike-1, "partition"))
 		}
+		other := c.other.TaskKey
+		if other == c.chosen.TaskKey {
+			other = "its previous output"
+		}
 		found = append(found, fmt.Sprintf("the schema of %s%s differs from that of %s: %s",
-			c.chosen.TaskKey, also, c.other.TaskKey, difference(ctx, store, c.other, c.chosen)))
+			c.chosen.TaskKey, also, other, difference(ctx, store, c.other, c.chosen)))
 	}
 	return found
 }

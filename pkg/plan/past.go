@@ -49,9 +49,12 @@ func weekday(a *Asset, key string) string {
 	return strings.ToLower(day.Weekday().String())
 }
 
-// setSchema records the schema of an asset's newest output, if a check of the asset compares schemas.
+// setSchema records the schema of an asset's newest output, if a check of the asset compares schemas. For an asset
+// without partitions, it also records the schema if the report of the run compares it: the output of the run replaces
+// the newest output, so the state no longer has its schema when the report is written.
 func (b *builder) setSchema(a *Asset) {
-	if !slices.ContainsFunc(a.Work.Checks, func(c quality.Check) bool { return c.Kind == quality.SchemaDrift }) {
+	reported := a.Partitions == nil && a.Work.SchemaDrift == ""
+	if !reported && !slices.ContainsFunc(a.Work.Checks, func(c quality.Check) bool { return c.Kind == quality.SchemaDrift }) {
 		return
 	}
 	newest := slices.MaxFunc(append(slices.Collect(maps.Values(b.made(a.Key))), Input{}), func(x, y Input) int {

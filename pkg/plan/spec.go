@@ -47,8 +47,8 @@ type Plan struct {
 	NoMerge []string `json:"no_merge,omitempty"`
 	// Sources says where in the project's files the query of each asset begins, by asset key.
 	Sources map[string]Source `json:"sources,omitempty"`
-	// Schemas are the schemas that the newest outputs of assets had when the run was planned, by asset key. Checks
-	// compare new outputs with them.
+	// Schemas are the schemas that the newest outputs of assets had when the run was planned, by asset key. Checks and
+	// the report of the run compare new outputs with them.
 	Schemas map[string]Schema `json:"schemas,omitempty"`
 	// Incomplete lists the upstream assets from which a reader gets fewer partitions than expected.
 	Incomplete []Incomplete `json:"incomplete,omitempty"`

@@ -366,9 +366,9 @@ func (o *oracle) deletingCopied(p *process, key string) {
 	}
 }
 
-// deletingMerged checks an object of a merged file that a collector is about to delete. One of two conditions must
-// hold: the merged file contains an output that no partition shows; or the object is more than an hour old, and the
-// index does not name the merged file.
+// deletingMerged checks an object of a merged file that a collector is about to delete. One of these conditions must
+// hold: the object is more than an hour old, and the index does not name the merged file; the merged file contains an
+// output that no partition shows, or that the collector may delete; or an object of the merged file is already absent.
 func (o *oracle) deletingMerged(p *process, f *followed, prefix, key string) {
 	id := merged.IDOf(prefix, key)
 	file := o.merged[id]
@@ -401,9 +401,9 @@ func (o *oracle) absent(prefix, id string) bool {
 	return false
 }
 
-// leftMerged checks an object of a merged file that still exists at the end of a world, after the last collection.
-// The index must name the merged file, and every output in the file must still exist. The index itself may always
-// exist.
+// leftMerged reports whether an object in the folder of merged files may still exist at the end of a world, after the
+// last collection. The index may always exist. An object of a merged file may exist if the index names the merged file,
+// and every output in the merged file still exists.
 func (o *oracle) leftMerged(blobs blob.Store, prefix, key string) (ok bool) {
 	if key == merged.IndexKey(prefix) {
 		return true

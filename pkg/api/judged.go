@@ -140,8 +140,7 @@ func (in *inputs) identify(asset *plan.Asset, failures []engine.Failure) string 
 const maxSummaries = 1000
 
 // list returns assets with their totals and the status of their partitions, in the order of the argument. It computes
-// only the assets that no earlier call has computed for this moment. The evaluation of the partitions is discarded
-// after the computation, because it keeps all rows that it has read.
+// only the assets that no earlier call has computed for this moment.
 func (j *judged) list(ctx context.Context, at *page, p *Project, assets []*plan.Asset) ([]*servov1.Asset, error) {
 	found, missing := j.known(assets)
 	if len(missing) == 0 {
@@ -179,7 +178,8 @@ func (j *judged) known(assets []*plan.Asset) (found []*servov1.Asset, missing []
 	return found, missing
 }
 
-// compute computes assets and keeps them. It reuses the result of an earlier moment if the inputs are the same.
+// compute computes assets and keeps them. It reuses the result of an earlier moment if the inputs are the same. It does
+// not keep the judge, because the evaluation of the judge holds all rows that it has read.
 func (j *judged) compute(ctx context.Context, at *page, p *Project, assets []*plan.Asset) ([]*servov1.Asset, error) {
 	found, missing := j.known(assets) // another call may have computed some of them meanwhile
 	if len(missing) == 0 {

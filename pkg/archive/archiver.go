@@ -224,8 +224,9 @@ func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Ent
 	return entries, contended, nil
 }
 
-// write stores entries as a file and returns the entries that the file contains. If the file already existed, it may
-// contain only some of the entries. write returns no entries if the file lacks the first entry.
+// write stores entries as a file and returns those of the entries that the file contains. If a file with this name
+// already exists, write does not replace it. The existing file may lack some of the entries. If it lacks the first one,
+// write returns no entries.
 func (a *Archiver) write(ctx context.Context, entries []Entry) ([]Entry, error) {
 	key := Key(a.cfg.Domain, entries[0].ID)
 	data, err := Encode(entries)

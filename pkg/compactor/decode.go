@@ -44,8 +44,9 @@ func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reade
 	return c.refuseAhead(ctx, e, groups)
 }
 
-// refuseAhead refuses the groups of an entry that are too far ahead of the time at which the store created the entry,
-// and returns all groups. It returns no groups if the entry is no longer in the ledger, because it was archived.
+// refuseAhead turns those groups of an entry into dead letters that are too far ahead of the time at which the store
+// created the entry: see [RefuseAhead]. It returns all groups, including the dead letters. If it must ask the store for
+// this time and the entry is no longer in the ledger, it returns no groups, because the entry was archived.
 func (c *Compactor) refuseAhead(ctx context.Context, e Entry, groups []fold.Group) ([]fold.Group, error) {
 	if e.Stored.IsZero() {
 		object, err := c.cfg.Store.Head(ctx, ledger.Key(c.cfg.Domain, e.ID))

@@ -183,8 +183,8 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	taken = b.waiting
 	b.waiting, b.waitingBytes = batch{}, 0
 	if n := b.limit; len(taken.Entries) > n {
-		// The remaining entries, all waiters and a requested flush are left for the next batch. A requested barrier is in
-		// this batch only. A requested sweep is in both batches.
+		// The batch gets the first n entries. The other entries, all waiters and a requested flush wait for the next
+		// batch. A requested barrier is in this batch only. A requested sweep is in both batches.
 		b.waiting = taken
 		b.waiting.Entries, b.waiting.Barrier = taken.Entries[n:], false
 		for _, e := range b.waiting.Entries {

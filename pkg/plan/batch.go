@@ -141,9 +141,9 @@ func byOthers(cells []ids.Partition, along string) (lists [][]int) {
 	return lists
 }
 
-// batchSize returns how many of the listed partitions the next batch gets. If the asset may read the span of the
-// batch (from the start of its first period to the end of its last), the batch ends before a gap in time, so that the
-// span does not include the gap.
+// batchSize returns how many of the listed partitions the next batch gets. The span of a batch is the time from the
+// start of its first period to the end of its last. If the asset may read the span, the batch ends before the first gap
+// in time. Otherwise, the task could also read the periods in the gap, which are not in the batch.
 func (b *builder) batchSize(a *Asset, keys []string, cells []ids.Partition, list []int, along string) (int, error) {
 	spans := a.Partitions.Time() != nil && readsSpan(a, along)
 	var last *Period

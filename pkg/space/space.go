@@ -362,8 +362,9 @@ func (c Calendar) Count(s *Space) (int, error) {
 	return count, nil
 }
 
-// count returns the number of expected values of a dimension. It lists up to [MaxListed] values to count them. A
-// greater number is computed, and includes days that the zone skipped.
+// count returns the number of expected values of a dimension. It lists up to [MaxListed] values and counts them. If
+// there are more, it computes the number from the first and the last period. This number includes periods that the zone
+// skipped.
 func (c Calendar) count(d *Dimension) (int, error) {
 	if d.IsTime() {
 		a, err := c.axis(d)

@@ -82,8 +82,9 @@ func (g *greatest) add(version int64, by uint32) {
 	}
 }
 
-// newerThan reports whether p is stale because of one of the versions. For p's own chain or run, it is enough to
-// compare the greatest version: if p has read that, p has also read all lesser ones.
+// newerThan reports whether p is stale because of one of the versions. If p's own chain or run made the greatest
+// version, the other versions that this chain or run made need no comparison: if p has read the greatest version, it
+// has also read the lesser ones.
 func (g *greatest) newerThan(p *cell) bool {
 	if g.by != p.reads() {
 		return g.version > p.inputs

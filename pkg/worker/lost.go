@@ -18,9 +18,9 @@ import (
 // attempt is not executed again, because it may have killed the process. When it is redelivered, the worker reports
 // WORKER_INTERRUPTED, and the control plane decides whether another attempt follows. See ADR 127.
 //
-// Neither the file nor the marks are flushed to the disk: the operating system still writes the data of a process that
-// has died. After a power failure, the file may be outdated. A lost attempt may then be executed again, which is
-// allowed.
+// The worker flushes neither the file nor the marks to the disk. The death of a process loses no data that it has
+// written, because the operating system keeps this data. After a power failure, the file may be outdated. A lost
+// attempt may then be executed again, which is allowed.
 const (
 	executingFile = "executing" // in the worker's folder
 	lostDir       = "lost"      // in the folder that workers share; contains an empty file for each lost attempt
@@ -41,8 +41,9 @@ type executing struct {
 	free chan int64 // offsets of the blank lines
 }
 
-// openExecuting creates a record that holds up to the given number of attempts. It writes all lines at once, so that
-// recording an attempt never fails because the disk is full.
+// openExecuting creates a record that holds up to the given number of attempts. It writes all lines at once, as blank
+// lines. To record an attempt later, the worker overwrites a line. So the file does not grow, and a full disk does not
+// prevent the recording of an attempt.
 func openExecuting(dir string, most int) (*executing, error) {
 	file, err := os.OpenFile(filepath.Join(dir, executingFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -80,8 +81,8 @@ func (e *executing) begin(attemptID string) (end func() error, err error) {
 // attemptName matches the ids of attempts, which become names of files.
 var attemptName = regexp.MustCompile(`^[0-9A-Za-z_-]+$`)
 
-// markLost reads which attempts the dead worker of a folder was executing, and marks these attempts as lost. First, it
-// removes the files of these attempts, because the disk may be full.
+// markLost reads which attempts the dead worker of a folder was executing, and marks these attempts as lost. A mark
+// needs space and the disk may be full, so markLost first removes the folders of these attempts.
 func markLost(parent, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -140,8 +141,9 @@ func forgetLost(parent string, now time.Time) error {
 // errLost is the error of an attempt whose worker has died.
 var errLost = errors.New("the process that executed the attempt has died: it was killed, crashed or ran out of memory")
 
-// survive returns an error if a worker has died while it executed the attempt. Otherwise, it records that this worker
-// executes the attempt, until the function end is called.
+// survive returns an error if the attempt is marked as lost: a worker died while it executed the attempt. Otherwise,
+// survive records that this worker executes the attempt. The function end removes the record. If the attempt cannot be
+// recorded, survive logs a warning and returns no error.
 func (a *attempt) survive(ctx context.Context) (end func(), err error) {
 	if a.w.scratch.lost(a.env.AttemptID) {
 		return nil, fail(CodeInterrupted, CategoryInfrastructure, errLost)

@@ -307,8 +307,8 @@ func (s *separation) solve(c *chain, f *frame, at any) *frame {
 		}
 	}
 	filters, rest := s.filters(f, c.conditions)
-	// Each key of linked consists of a kind of link and a class of equal ids. The ids of the class determine the
-	// partition of a row in all previous leaves.
+	// A key of linked consists of a kind of link and a class of equal ids. In every previous leaf that is not fixed, an id
+	// of this class determines the partition of a row.
 	var linked map[string]bool
 	for _, leaf := range c.leaves {
 		if leaf.fixed {

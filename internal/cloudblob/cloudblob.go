@@ -27,8 +27,8 @@ import (
 const PageSize = 1000
 
 // ErrTooFast is the error of a mutation that follows the last mutation of the same name too soon: 429 Too Many
-// Requests. The mutation had no effect, but callers of a [blob.Store] must treat the error like any other: they cannot
-// rely on the mutation having had no effect.
+// Requests. The mutation had no effect. But callers of a [blob.Store] must treat ErrTooFast like any other error, after
+// which the mutation may have had an effect.
 var ErrTooFast = errors.New("429 mutation rate of one object exceeded")
 
 // Model describes how a store behaves. The zero Model answers immediately and has no

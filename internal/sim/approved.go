@@ -5,9 +5,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// checkApprovals checks that the approval of a partition ends the alerts about its failure. The oracle skips an asset
-// if one of its tasks failed in the same revision as the approval: if the task failed after the approval, the alert
-// about this failure rightly stays open.
+// checkApprovals checks that the approval of a partition ends the alerts about its failure. If a task failed after the
+// approval, the alert about this failure rightly stays open. The order within one revision is unknown, so the oracle
+// skips an asset if one of its tasks failed in the same revision as the approval.
 func (o *oracle) checkApprovals(f *followed, before, after *state.State) {
 	failed := map[string]bool{}
 	for is := range changed(f, after.Tasks) {

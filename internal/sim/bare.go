@@ -7,9 +7,10 @@ import (
 )
 
 // sameAutomation checks a state that was rebuilt from the bare ledger. The state must have a deployment, and the
-// schedules and alert rules of the world. The last command of a person about each schedule and rule must still apply.
-// A schedule may have an earlier version: such a rebuild folds timers, and the ticks that timers created, after all
-// other events. These ticks can block a new definition until an automator defines the schedule again.
+// schedules and alert rules of the world. The last command of a person about each schedule and rule must still apply. A
+// schedule may have an earlier version until an automator defines it again: the fold applies a new definition only when
+// all earlier ticks are decided, but such a rebuild folds timers, and the ticks that they created, after all other
+// events.
 func (o *oracle) sameAutomation(f *followed, rebuilt *state.State) {
 	lost := func(format string, args ...any) {
 		o.violation("I-17 rebuildable", "rebuilt from the ledger alone, %s", fmt.Sprintf(format, args...))

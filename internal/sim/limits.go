@@ -54,8 +54,8 @@ func (f *followed) noteLimits(entry string, data []byte) {
 	}
 }
 
-// checkSettings checks that each limit has the value of the latest folded command. The order of folding must not
-// matter: an earlier command must not replace a later one.
+// checkSettings checks that each limit has the value of the folded command with the greatest id. The order of folding
+// must not matter: a command must not replace one with a greater id.
 func (o *oracle) checkSettings(f *followed) {
 	for key, settings := range f.settings {
 		last := setting{}

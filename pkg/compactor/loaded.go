@@ -37,9 +37,8 @@ func (l *loaded) recorded(entry string) bool {
 	return l.state.HasEntry(entry) || entry < l.current().BaseSnapshot.EntriesFrom
 }
 
-// inHistory reports whether the row of a group is in history, so that the group must not be folded again. Such a
-// group is read again only if another group of its entry is a dead letter: a dead letter that may be folded now is
-// tried again, and its whole entry is read for this.
+// inHistory reports whether the row of a group is in history. Such a group must not be folded again. It can be read
+// again if another group of its entry is a dead letter: a retry of the dead letter reads the whole entry.
 func (l *loaded) inHistory(work *state.State, g fold.Group) bool {
 	return g.Entry < l.current().BaseSnapshot.EntriesFrom && work.Entries.Get(state.Key2{A: g.Entry, B: g.ID}) == nil
 }
@@ -66,10 +65,10 @@ func (l *loaded) unrecorded(entries []Entry) []Entry {
 }
 
 // newlySupported returns the entries of dead letters that may be folded now: events that an older build did not know,
-// and events whose run has appeared in the meantime. An event of the second kind is normally folded when its run
-// appears, and is still a dead letter only if it could not be read then. Each dead letter is tried once per process,
-// with a barrier. If it still cannot be folded, it stays a dead letter. If it cannot be read, the next barrier tries
-// it again.
+// and events whose run has appeared in the meantime. Normally, an event that waits for a run is folded when the run
+// appears. It remains a dead letter if its entry could not be read at that time. Only a barrier tries dead letters. If
+// an entry could be read, this process does not try it again, even if its event is still a dead letter. If the entry
+// could not be read, the next barrier tries it again.
 func (l *loaded) newlySupported(barrier bool) []Entry {
 	if !barrier {
 		return nil

@@ -110,8 +110,8 @@ func TestPrepareSkipsEndedAttempt(t *testing.T) {
 	require.False(t, wanted)
 }
 
-// If a delivery admitted a task of a pool and the task were then cancelled, the pool could grant its slot again while
-// the worker is still killing the task.
+// A delivery does not admit a task of a pool. Otherwise, if the task were then cancelled, the pool could grant its slot
+// to another task while the worker is still killing the cancelled one.
 func TestPooledTaskIsNotAdmittedAtDelivery(t *testing.T) {
 	w := newFixture(t)
 	def := foldtest.Task("a")

@@ -211,8 +211,8 @@ func (f *folder) judge(item *event.JudgedDeadline) {
 }
 
 // judgeAgain applies a further verdict about a missed deadline: it records which partitions are still missing. If there
-// are none, the miss is over. The verdict counts only if its writer has seen the outputs of the partitions that the row
-// of the missed deadline named before.
+// are none, the miss is over. It ignores a verdict whose writer had not seen the last change of the row of the missed
+// deadline: the change may have removed a partition that the verdict calls missing.
 func (f *folder) judgeAgain(old *state.DeadlineMiss, item *event.JudgedDeadline) {
 	if item.Verdict == "" || item.ObservedSeq < old.Seq || item.Verdict == event.DeadlineMissed && !f.stillMissing(item) {
 		return // the verdict is outdated: an automator judges again

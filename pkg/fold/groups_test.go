@@ -260,8 +260,8 @@ func TestStaleGroupCreatesNoRow(t *testing.T) {
 	}
 }
 
-// If the id of a run were much older than the entry with its trigger, the run could write partitions whose rows have
-// left the live state.
+// The fold refuses a run whose id is much older than the entry with its trigger. Otherwise, the run could write
+// partitions whose rows have left the live state.
 func TestI20OldRunIsStale(t *testing.T) {
 	w := foldtest.New(t)
 	old := w.Triggered(&event.RunTriggered{}, foldtest.Task("a"))

@@ -18,9 +18,9 @@ func Encode(m *Manifest) ([]byte, error) {
 // a manifest's text and rarely change, so the next manifest reuses them. Every delta in texts has been validated.
 type texts map[deltaKey][]byte
 
-// deltaKey identifies the content of a delta. Later manifests drop rows of an inline delta, and a failed publish may
-// have dropped different rows than the manifest that was published. The checksums of the rows distinguish these
-// versions.
+// deltaKey identifies the content of a delta. The same inline delta may have different content in two manifests: later
+// manifests drop some of its rows, and a failed publish may have dropped other rows than the published manifest. The
+// checksums of the rows distinguish these versions.
 type deltaKey struct {
 	tier, id              string
 	revision, rows, bytes int64

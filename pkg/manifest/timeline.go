@@ -12,8 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// timelineGap is the distance from the greatest revision number in use to the boundary below the first revision of a
-// new timeline. Writers of the old timeline cannot create that many revisions before they read the boundary.
+// timelineGap is how many revision numbers a new timeline leaves free after the greatest number in use. Its boundary
+// covers the free numbers. Writers of the old timeline may use some of them before they read the new boundary, but
+// cannot use all.
 const timelineGap = 1 << 20
 
 // sweeperSkew is the maximum time by which a sweeper's clock may be ahead of the clock of this process.
@@ -61,9 +62,10 @@ func (s *Store) NewTimeline(ctx context.Context, writer string) (*Manifest, erro
 	m.Revision = next.DeletedThrough + 1
 	// A sweeper that works for the old timeline may still delete wakeups up to its current minute.
 	m.Wakeup.Through = event.At(s.clock.Now().Truncate(time.Minute).Add(sweeperSkew))
-	// A collector of the old timeline may still be running, or may be stalled for an arbitrary time. So the new timeline
-	// must not reference files whose ids are below the floor of the old timeline. This floor cannot rise after the
-	// boundary was replaced.
+	// A collector of the old timeline may still be running, or may be stalled for an arbitrary time. So the new
+	// timeline must not reference files whose ids are below the floor of the old timeline. This floor can no longer
+	// rise: a revision that raises it would have to be committed, and the new boundary covers all revisions of the old
+	// timeline.
 	if m.OrphanFloor, err = s.lastFloor(ctx); err != nil {
 		return nil, fmt.Errorf("start timeline of %s: %w", s.domain, err)
 	}

@@ -58,10 +58,10 @@ func TestRetryIgnoresOrderNodes(t *testing.T) {
 	require.Len(t, again.Tasks, 1)
 }
 
-// Task u requires that the output of x is not degraded. It is degraded, so the retry cannot repeat u. The retry must
-// then omit the tasks that depend on u, too: an older output of u may be visible, and the fold would count the outputs
-// of these tasks as fresh although the tasks have not read the older output of u. A task that only waits for u through
-// an order node is kept.
+// Task u requires that the output of x is not degraded. This output is degraded, so the retry cannot repeat u. The
+// retry must then omit the tasks that depend on u, too. In a plan without u, these tasks would read no output of u. But
+// an older output of u may be visible, and the fold would count the outputs of these tasks as fresh. A task that only
+// waits for u through an order node is kept.
 func TestI21RetryOmitsReadersOfDroppedTask(t *testing.T) {
 	task := func(key, rule string, deps ...string) plan.Task {
 		def := event.TaskDef{TaskKey: key, Kind: event.KindTask, AssetKey: key, DependsOn: deps, TriggerRule: rule, MaxAttempts: 1}

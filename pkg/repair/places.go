@@ -74,8 +74,9 @@ func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	}
 	g, err := r.group(ctx, p.entryID(), p.groupID())
 	if err == nil && p.refused != nil {
-		// An older build refused the group because of its unknown type. Even if this build knows the type, the group must
-		// not be folded here. If a compactor has folded the group since then, the record contains its later place.
+		// An older build refused the group at this place, because it did not know the type. This build may know the
+		// type, but the replay must repeat the refusal. If a compactor has folded the group later, the record contains
+		// the later place, and the group is folded there.
 		g = fold.Group{Entry: g.Entry, ID: g.ID, Reason: p.refused.reason, Detail: p.refused.detail, Bytes: p.refused.bytes}
 	}
 	return g, err

@@ -12,8 +12,9 @@ type Members struct {
 	axes  []axis
 	sets  []map[string]bool // the values of each static dimension
 	keys  [][]string        // the keys of each dynamic dimension, sorted
-	// newest contains the last expected period of each time dimension. All periods up to these have been expected since
-	// the time due. So a partition that was made at this time or later is not early (see [Members.Early]).
+	// newest contains the last expected period of each time dimension. The field due is the time at which this period
+	// became expected. A partition that was made at due or later is not early (see [Members.Early]), because all
+	// expected periods were already expected at due.
 	newest []int64
 	due    time.Time
 }

@@ -91,10 +91,11 @@ type Task struct {
 	DepsSatisfied int32 `col:"deps_satisfied_count"` // number of edges that are resolved as SUCCESS
 	DepsResolved  int32 `col:"deps_resolved_count"`  // number of edges that are resolved in any way
 	// LeftOut is 0 if the task has read the visible outputs of all upstreams: when it became ready, all of them had
-	// succeeded, and their outputs were visible. Otherwise, LeftOut is the fold sequence number at which the task became
-	// ready. There are two such cases. If an upstream had not succeeded, the task has read no later output of this
-	// upstream. If a run that was triggered later had already materialized the partition of a succeeded upstream, the
-	// visible output is that of the later run, and the task has not read it.
+	// succeeded, and their outputs were visible. Otherwise, LeftOut is the fold sequence number at which the task
+	// became ready. There are two such cases. First: an upstream had not succeeded. If it succeeds in a later run, the
+	// task has not read the new output. Second: an upstream had succeeded, but its output was not visible, because a
+	// run that was triggered later had already materialized the partition. The task has read the output of its own run,
+	// and not the visible output.
 	LeftOut int64 `col:"left_out"`
 
 	// MaxAttempts is the limit of the task's policy plus GrantedAttempts.

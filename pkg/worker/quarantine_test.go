@@ -59,8 +59,8 @@ func TestPreCheckLeavesNoCandidate(t *testing.T) {
 	require.Empty(t, w.keysBelow("assets/"))
 }
 
-// TestI23CommitMarkerPrecedesQuarantine: if the check of a task had two different results, the task has both markers.
-// In this case, the commit marker counts.
+// TestI23CommitMarkerPrecedesQuarantine: if a check passed in one execution of a task and blocked the output in
+// another, both markers exist. In this case, the commit marker counts.
 func TestI23CommitMarkerPrecedesQuarantine(t *testing.T) {
 	const key = "a/b"
 	w := newFixture(t, nil, map[string]plan.Work{key: quarantined(shell("echo 1 > $SERVO_OUTPUT/rows.txt"))}, task(key, "", nil))

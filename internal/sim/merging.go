@@ -46,8 +46,8 @@ func DrawMerging(seed uint64) World {
 	return c
 }
 
-// merge enables merging, and gives the partitioned asset of each project enough days to merge: see [World.Chained].
-// In most of these worlds, outputs are replaced and collected.
+// merge enables merging, and gives the partitioned asset of each project so many days that their outputs are merged:
+// see [World.Chained]. In most of these worlds, outputs are also replaced and collected.
 func (c *World) merge(r *rand.Rand) {
 	c.Merging, c.Mergers = 2+r.IntN(3), r.IntN(3)
 	c.Chained, c.Batched = max(c.Chained, 4+r.IntN(7)), 2+r.IntN(3)

@@ -298,9 +298,9 @@ func errNotDeployed(p *project.Project) error {
 		environmentName(p.Environment.Name), envFlag(p.Environment.Name))
 }
 
-// executableDeployment reads a release of an environment with explicit deployments. It returns an error if the
-// release has no archive of the project's files, because workers could execute it only with the files of this
-// machine.
+// executableDeployment reads a release of an environment with explicit deployments. It returns an error if the release
+// has no archive of the project's files. Without an archive, workers would execute the release with the files of this
+// machine, which may differ.
 func executableDeployment(ctx context.Context, store blob.Store, settings *project.Project, sha string) (*deployment, error) {
 	if sha == "" {
 		return nil, errNotDeployed(settings)

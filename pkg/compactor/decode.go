@@ -90,8 +90,8 @@ func Refused(entry, reason, detail string, size int64) fold.Group {
 	return fold.Group{Entry: entry, ID: WholeEntry, Reason: reason, Detail: detail, Bytes: size}
 }
 
-// RefusedRead returns the refused group of an entry that can never be read. The parameter err is the error of reading
-// the entry. If a retry may succeed, RefusedRead returns false.
+// RefusedRead returns the refused group of an entry that can never be read, because it is too large. The parameter err
+// is the result of reading the entry. For nil and for any other error, RefusedRead returns false.
 func RefusedRead(entry string, err error) (fold.Group, bool) {
 	if large, ok := errors.AsType[*blob.TooLargeError](err); ok {
 		return tooLarge(entry, large.Size), true

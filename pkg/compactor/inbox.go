@@ -43,9 +43,9 @@ type Request struct {
 	// Barrier: the ledger is listed before the fold, so that everything that was durable when the request arrived is
 	// folded, too.
 	Barrier bool
-	// Sweep marks a request by a sweeper: the publish for this request ensures that the domain has the wakeup that it
-	// needs. Through is the latest minute of the wakeups that the sweep has found. These wakeups may be deleted up to
-	// [Result.ReleasedThrough].
+	// Sweep marks a request by a sweeper. When the compactor publishes for this request, it also ensures that the
+	// domain has the wakeup that it needs. Through is the latest minute of the wakeups that the sweeper has found. Of
+	// these, the wakeups up to [Result.ReleasedThrough] may then be deleted.
 	Sweep   bool
 	Through event.Time
 	// Flush: running merges are awaited, and their results are published. A process requests this before it exits,

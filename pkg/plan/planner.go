@@ -53,9 +53,9 @@ type Request struct {
 	// Upstream adds everything that the selected assets depend on, directly or indirectly.
 	Upstream bool
 	// Partitions selects partitions of the partitioned assets. An asset in Select must have every selected dimension
-	// and value; for other assets, selections that do not fit are ignored. If an asset is not in Select, and no
-	// selection restricts its time, it gets the partitions that are read by the selected partitions of other assets. If
-	// there are none, it gets the partitions that read the selected partitions of other assets.
+	// and value. For other assets, selections that do not fit are ignored. Suppose that an asset is not in Select, and
+	// that no selection restricts its time dimension. Then it gets the partitions that the selected partitions of other
+	// assets read. If there are none, it gets the partitions that read the selected partitions of other assets.
 	Partitions []Selection
 	// If Only is set, it replaces Partitions: it maps each selected asset to the partitions to materialize, sorted.
 	Only map[ids.AssetKey][]string
@@ -82,8 +82,9 @@ type Request struct {
 	// newest last. The parameter "season" is the day of the week of the values to return, such as monday; it is "" for
 	// a check without the setting seasonal. If History is nil, no values exist.
 	History func(asset string, check *quality.Check, season, partition string) []int64
-	// Calendar decides which days have begun, and which have ended and are therefore expected.
-	// In the zero value, every day has begun, and partitions are expected only if their dimension declares an end.
+	// Calendar decides which periods have begun, and which are expected, because they ended long enough ago: see
+	// ready_after. In the zero value, every period has begun, and the periods of a dimension are expected only if the
+	// dimension declares an end.
 	Calendar Calendar
 }
 

@@ -111,8 +111,8 @@ func (a *axis) within(c civil) (first, last int64) {
 	return -floorDiv(-from, p), -floorDiv(-to, p) - 1
 }
 
-// margin is greater than the difference between any two UTC offsets. The greatest difference within a zone is one
-// day: some zones have crossed the date line.
+// margin is greater than the difference between any two UTC offsets, including two offsets of one zone at different
+// times: some zones have crossed the date line, which changed their offset by a day.
 const margin = 60 * time.Hour
 
 // firstInstant returns the first instant at which the clocks of a zone show the civil time wall or a later time.

@@ -20,8 +20,8 @@ import (
 const (
 	parallelWrites = 8
 	uploadTries    = 4
-	// commitTries is how often the worker tries to learn the outcome of a commit. The waits between the tries add up to 81
-	// seconds.
+	// commitTries is the maximum number of tries to commit. Each try creates the marker or, if that fails, reads the
+	// existing marker. The waits between the tries add up to 81 seconds.
 	commitTries = 10
 )
 

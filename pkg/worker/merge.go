@@ -156,8 +156,8 @@ func (m *Merger) group(ctx context.Context, prefix string, g Merging, read []mer
 	return w.file.Size, removeMerged(ctx, m.Store, prefix, replaced...)
 }
 
-// removeMerged deletes merged files that the index does not name. If a reader no longer finds such a file, it reads
-// the single files instead.
+// removeMerged deletes the merged files with the given ids. The index must not name them. A reader may still look for
+// such a file, because it has read an earlier index. If the file no longer exists, it reads the single files instead.
 func removeMerged(ctx context.Context, store blob.Store, prefix string, gone ...string) error {
 	for _, id := range gone {
 		for _, key := range []string{merged.DataKey(prefix, id), merged.CellsKey(prefix, id)} {

@@ -194,9 +194,9 @@ var knownFunctions = []string{
 	"generate_series", "glob", "icu_calendar_names", "json_each", "json_tree", "pg_timezone_names", "range", "repeat", "repeat_row", "sniff_csv", "unnest",
 }
 
-// isSeries reports whether a call returns instants from the start to the end of the batch. The step must divide the
-// length of a period, or else the instants within a period would depend on where the batch starts. The call must not
-// omit instants at the end of the last period.
+// isSeries reports whether a call returns the same instants for a batch as for its single periods. The series must go
+// from the start to the end of the batch. Its step must divide the length of a period. Otherwise, the instants within a
+// period would depend on where the batch starts. The call must not omit instants at the end of the last period.
 func (s *separation) isSeries(call map[string]any) bool {
 	name, args := word(call["function_name"]), array(call["children"])
 	if name != "generate_series" && name != "range" || len(args) != 3 || !s.isNamed(args[0], "_start") {

@@ -14,9 +14,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// resume folds the entries beyond the last revision. Then it starts the queue, which is empty in a new process, and
-// refills it. The queue tasks have the same names as before. The queue delivers nothing before the fold, so every task
-// and timer is handled with the current state.
+// resume folds the entries beyond the last revision. Then it refills the queue, which is empty in a new process, and
+// starts it. The queue tasks have the same names as in the last process. The queue delivers nothing before the fold, so
+// every task and timer is handled with the current state.
 func (s *Stack) resume(ctx, running context.Context) error {
 	writable, stop := s.whileWritable(ctx)
 	result, err := s.compactor.Compact(writable, compactor.Request{Barrier: true})
@@ -43,8 +43,8 @@ func (s *Stack) resume(ctx, running context.Context) error {
 	return s.lock.publish(s.opts.Dir, s.owner())
 }
 
-// refill fills the queue with the pending work of a snapshot. The queue starts to deliver afterwards, so that the
-// tasks with the greatest priority are delivered first.
+// refill fills the queue with the pending work of a snapshot. It is called before the queue starts to deliver, so that
+// the tasks with the greatest priority are delivered first.
 func (s *Stack) refill(ctx context.Context, snap *snapshot.Snapshot) {
 	err := s.dispatch.Execute(ctx, snap, control.Refill(snap.State, event.At(s.opts.Clock.Now())))
 	if err != nil && ctx.Err() == nil {

@@ -265,8 +265,8 @@ func (f *folder) miss(item *event.JudgedDeadline) {
 	})
 }
 
-// delivered handles an output that has become visible. It removes the partition from the missed deadlines of its
-// asset. From then on, the freshness of the asset is measured from this output.
+// delivered handles an output that has become visible. It removes the output's partition from the missed deadlines of
+// the asset. If this output is the newest of the asset, the freshness of the asset is measured from it.
 func (f *folder) delivered(p *state.Partition) {
 	row := f.st.Promises.Get(p.AssetKey)
 	if row == nil {

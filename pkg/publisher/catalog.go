@@ -83,8 +83,8 @@ func (c *Catalog) Update(ctx context.Context, assets []Asset, revision int64, no
 	return true, c.save(record)
 }
 
-// announce returns a record of the materializations that readers may find before, during and after the update to the
-// assets in next.
+// announce returns the record of an update to the assets in next. The record names all materializations that readers
+// may find before, during and after this update.
 func (r *catalogRecord) announce(next map[string]*Recorded) *catalogRecord {
 	to := &catalogRecord{Record: r.Record}
 	to.Assets = map[string]*Recorded{}

@@ -436,8 +436,9 @@ func without(w contract.Without) func(*contract.Envelope) {
 	return func(env *contract.Envelope) { env.Without = w }
 }
 
-// A worker without checks commits the output of an upstream. The next attempt adopts it, and the checks pass, so the
-// upstream succeeds. A task that tolerates failures reads this output, although the marker has no results of checks.
+// A worker that runs no checks commits the output of an upstream, so the commit marker has no results of checks. The
+// next attempt adopts the output and runs the checks. They pass, so the upstream succeeds. A task that tolerates
+// failures must read this output.
 func TestI21AllDoneReadsAdoptedOutput(t *testing.T) {
 	const up, down = "a/b", "c/d"
 	reader := task(down, "", map[string]plan.InputSet{up: from(up)}, up)

@@ -67,8 +67,8 @@ func (f *journalState) add(r record, log *os.File, at int64) {
 }
 
 // resolveConflicts drops each object that conflicts with an object that was recorded later. Two objects conflict if the
-// key of one is a folder of the other's key. The process died before the dropped object got its name; otherwise the
-// later write would have been refused.
+// key of one is a folder of the other's key. The dropped object never existed under its name, because the process died
+// first. Otherwise, the later write would have been refused.
 func (f *journalState) resolveConflicts() {
 	for key, versions := range f.objects {
 		below := &versions[len(versions)-1]
@@ -108,8 +108,9 @@ func (s *Store) replay(f *journalState) error {
 	return nil
 }
 
-// restore restores an object to the last version that is available. Content that was too large for the journal was on
-// the disk before it was acknowledged: if the content is missing, the write was never acknowledged.
+// restore restores an object to the last version that is available. A version is unavailable if its content was too
+// large for the journal and is not on the disk. Such a write was never acknowledged, because large content is flushed
+// to the disk before the write is acknowledged.
 func (s *Store) restore(key string, versions []version) error {
 	for _, v := range slices.Backward(versions) {
 		switch v.kind {

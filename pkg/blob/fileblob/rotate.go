@@ -31,9 +31,10 @@ func (s *Store) shorten() {
 }
 
 // rotate starts a new journal if the current one has at least the given length. It returns a function that flushes the
-// files of the old journal and then removes the old journal. The function is nil if there is nothing to flush. rotate
-// also finishes a rotation of a process that died. The caller holds the lock for rotate, but not for the returned
-// function. If rotate fails, the next goroutine that takes the lock detects it.
+// files of the old journal and then removes the old journal. The function is nil if there is no old journal, or if
+// another process flushes it. If a process died during a rotation, its old journal still exists: rotate then starts no
+// new journal, and returns the function for the existing old one. The caller holds the lock for rotate, but not for the
+// returned function. If rotate fails, the next goroutine that takes the lock detects it.
 func (s *Store) rotate(length int64) (flush func()) {
 	j := s.journal
 	if j.rotating || j.status.end < length {

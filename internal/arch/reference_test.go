@@ -205,9 +205,12 @@ func TestReferenceListsRoutes(t *testing.T) {
 func TestReferenceListsVariablesOfTasks(t *testing.T) {
 	variable := regexp.MustCompile(`^(SERVO_[A-Z_]+)=?$`)
 	var set []string
-	for _, name := range literals(t, "pkg/worker", variable) {
-		set = append(set, strings.TrimRight(name, "=_"))
+	for _, dir := range []string{"pkg/worker", "pkg/plan"} {
+		for _, name := range literals(t, dir, variable) {
+			set = append(set, strings.TrimRight(name, "=_"))
+		}
 	}
+	slices.Sort(set)
 	listed := firstCells(t, "task-environment.md", "## Commands", "### SERVO_CONTEXT", regexp.MustCompile("`(SERVO_[A-Z]+(?:_[A-Z]+)*)"))
 	require.Equal(t, listed, slices.Compact(set))
 

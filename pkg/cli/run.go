@@ -145,10 +145,13 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	request.Vars = vars
 	request.Plan.Root, request.Plan.Data, request.Plan.Assets = p.Root, p.Data, with.Assets
 	return a.start(ctx, f, p, &request, func(ctx context.Context, s *session) (engine.RunHandle, error) {
-		// If the run cannot be planned, nothing is deployed.
+		// If the run cannot be planned, nothing is deployed. If there is nothing to run, the files are deployed.
 		current, sha, err := a.deployLocal(ctx, s, p, func(snap *snapshot.Snapshot) error {
 			planned := request
-			if _, err := engine.Choose(ctx, snap, &planned, a.Clock.Now()); err != nil {
+			switch _, err := engine.Choose(ctx, snap, &planned, a.Clock.Now()); {
+			case errors.Is(err, engine.ErrNothing):
+				return nil // the files may differ in more than assets, for example in a schedule
+			case err != nil:
 				return err
 			}
 			_, err := engine.Prepare(ctx, snap, planned.Plan, a.Clock.Now())

@@ -110,6 +110,8 @@ func FindSchedule(s *state.State, name string) (Schedule, error) {
 		}
 	}
 	switch near := plan.Suggest(name, names); {
+	case s.SchedulesPending() != nil && s.SchedulesPending().Schedules != "":
+		return Schedule{}, fmt.Errorf("schedule %q: %w: the schedules of the deployed release are not active yet: start `servo dev`, which activates them", name, ErrNotFound)
 	case row != nil:
 		return Schedule{}, fmt.Errorf("schedule %q: %w: a deployment removed it at %s", name, ErrNotFound, row.RemovedAt)
 	case near != "":

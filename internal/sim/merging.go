@@ -184,8 +184,8 @@ func mergeOutputs(ctx context.Context, m *worker.Merger, snap *snapshot.Snapshot
 	return err
 }
 
-// In a world that merges outputs, writeRows writes a Parquet file that contains the text into the folder of a
-// partition. Most of the files of an asset have the same columns, and some partitions get no file.
+// writeRows writes a Parquet file that contains the text into the folder of a partition, if the world merges outputs.
+// Most of the files of an asset have the same columns, and some partitions get no file.
 func (w *world) writeRows(folder, text string) error {
 	if w.cfg.Merging == 0 {
 		return nil

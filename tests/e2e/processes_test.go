@@ -420,8 +420,8 @@ func TestRunFailsOnFullDisk(t *testing.T) {
 }
 
 // A run stops when the disk is full. If the disk soon has space again, the run continues. Otherwise the process exits
-// with an error that says what to do. An earlier version failed this test in full size, because a start on a full disk
-// waited forever.
+// with an error that says what to do. An earlier version of Servo failed this test in full size: a process that was
+// started while the disk was full waited forever.
 func TestRunSurvivesFullDisk(t *testing.T) {
 	t.Parallel()
 	small := disk(t, 4<<10)

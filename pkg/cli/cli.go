@@ -143,6 +143,8 @@ type app struct {
 	logger *slog.Logger
 	style  style
 	signal *signals
+	// commands are the names of the program's commands.
+	commands []string
 	// redactor hides secrets in the output on standard error.
 	redactor secret.Redactor
 	// quiet suppresses the log.
@@ -184,21 +186,21 @@ func (a *app) exit(ctx context.Context, err error) int {
 	case errors.Is(err, errReported):
 		return exitFailed
 	case errors.Is(err, errBreaking):
-		fmt.Fprintf(a.Stderr, "servo: %s\n", a.style.errorText(err.Error()))
+		fmt.Fprintf(a.Stderr, "servo: %s\n", a.style.errorText(a.completed(err.Error())))
 		return exitBreaking
 	case errors.Is(err, syscall.EPIPE):
 		return exitFailed // the reader has closed the pipe
 	case errors.As(err, &usage):
-		fmt.Fprintf(a.Stderr, "servo: %s\n", a.style.errorText(err.Error()))
+		fmt.Fprintf(a.Stderr, "servo: %s\n", a.style.errorText(a.completed(err.Error())))
 		return exitUsage
 	}
-	fmt.Fprintf(a.Stderr, "servo: %s\n", a.style.errorText(err.Error()))
+	fmt.Fprintf(a.Stderr, "servo: %s\n", a.style.errorText(a.completed(err.Error())))
 	return exitFailed
 }
 
 // note prints a message for the user to standard error.
 func (a *app) note(format string, args ...any) {
-	fmt.Fprintf(a.redactor.Writer(a.Stderr), format+"\n", args...)
+	fmt.Fprintln(a.redactor.Writer(a.Stderr), a.completed(fmt.Sprintf(format, args...)))
 }
 
 // warn prints a warning.

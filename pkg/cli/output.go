@@ -25,7 +25,7 @@ func (a *app) render(result render.Result) error {
 func (a *app) document(value any, text func() string) error {
 	switch a.format {
 	case render.Table:
-		_, err := a.Stdout.Write([]byte(text()))
+		_, err := a.Stdout.Write([]byte(a.completed(text())))
 		return err
 	case render.CSV:
 		return errNotTable

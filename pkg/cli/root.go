@@ -63,6 +63,9 @@ func (a *app) root() *cobra.Command {
 	add(groupServe, a.workerCommand(), a.limitsCommand(), a.adminCommand(), a.versionCommand())
 	a.strict(root)
 	a.completions(root)
+	for _, c := range root.Commands() {
+		a.commands = append(a.commands, c.Name())
+	}
 	return root
 }
 

@@ -175,7 +175,7 @@ func (f Repeat) Advice(runID string) (lines []string) {
 		tasks int
 		text  string
 	}{
-		{f.Checks, "fix the data that the failed checks reject, then run the failed partitions again: "},
+		{f.Checks, "fix the data that the failed checks reject, run the assets that read the corrected data, then run the failed partitions again: "},
 		{f.Code, "fix the code or the settings of the failed tasks, then run the failed partitions again: "},
 		{f.Inputs, "materialize the inputs of the failed tasks again, then run the failed partitions again: "},
 		{f.Unclear, "if the code, the inputs or the settings caused the failure, fix them, then run the failed partitions again: "},
@@ -232,9 +232,9 @@ func (f Repeat) StepOf(asset, runID string, oneRun bool) Step {
 func (f Repeat) incurable() string {
 	switch {
 	case min(f.Checks, 1)+min(f.Code, 1)+min(f.Inputs, 1) > 1:
-		return "A retry would repeat the same code with the same data: fix the code and the data, then run the failed partitions again."
+		return "A retry would repeat the same code with the same data: fix the code and the data, run the assets that read the corrected data, then run the failed partitions again."
 	case f.Checks > 0:
-		return "A retry would check the same data again: fix the data that the checks reject, then run the failed partitions again."
+		return "A retry would check the same data again: fix the data that the checks reject, run the assets that read the corrected data, then run the failed partitions again."
 	case f.Code > 0:
 		return "A retry would execute the same code again: fix the code or the settings, then run the failed partitions again."
 	case f.Inputs > 0:

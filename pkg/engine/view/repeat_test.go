@@ -72,3 +72,13 @@ func TestStepOfAssetNamesBothActionsIfUnclear(t *testing.T) {
 	require.Equal(t, view.StepRun, repeatOf("COMMAND_NOT_FOUND").StepOf("a/b", "R", true).Action)
 	require.Equal(t, view.StepRun, repeatOf("INVALID_INPUT").StepOf("a/b", "R", true).Action)
 }
+
+// An upstream that has succeeded with the rejected data is fresh, so --failed-only does not read the corrected data.
+func TestAdviceForChecksNamesUpstreams(t *testing.T) {
+	const upstreams = "run the assets that read the corrected data, then run the failed partitions again"
+	f := repeatOf("CHECK_FAILED")
+	require.Contains(t, strings.Join(f.Advice("R"), "\n"), upstreams)
+	require.Contains(t, f.Steps("R")[0].Reason, upstreams)
+	require.Contains(t, repeatOf("CHECK_FAILED", "SQL_ERROR").StepOf("a/b", "R", true).Reason, upstreams)
+	require.NotContains(t, repeatOf("SQL_ERROR").Advice("R")[0], upstreams)
+}

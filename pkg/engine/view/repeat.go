@@ -17,6 +17,8 @@ type Repeat struct {
 	// Code is the number of tasks that fail again until their code or settings are changed. A retry would use the code
 	// and the settings of the run.
 	Code int
+	// NoFiles means that at least one of the tasks that Code counts read files that did not exist.
+	NoFiles bool
 	// Inputs is the number of tasks that fail again until their inputs are materialized again. A retry would read the
 	// inputs of the run.
 	Inputs int
@@ -36,6 +38,9 @@ type Repeat struct {
 
 // codeCheckFailed is the error code of tasks that failed because of a check.
 const codeCheckFailed = "CHECK_FAILED"
+
+// noFiles is a part of DuckDB's message about a query that reads files that do not exist.
+const noFiles = "No files found that match the pattern"
 
 // A remedy is what a failed task needs before it can succeed.
 type remedy int
@@ -106,6 +111,7 @@ func (f *Repeat) Add(t *state.Task) {
 		f.Checks++
 	case remedyCode:
 		f.Code++
+		f.NoFiles = f.NoFiles || strings.Contains(t.ErrorMessage, noFiles)
 	case remedyInputs:
 		f.Inputs++
 	case remedyUnclear:
@@ -176,7 +182,7 @@ func (f Repeat) Advice(runID string) (lines []string) {
 		text  string
 	}{
 		{f.Checks, "fix the data that the failed checks reject, run the assets that read the corrected data, then run the failed partitions again: "},
-		{f.Code, "fix the code or the settings of the failed tasks, then run the failed partitions again: "},
+		{f.Code, "fix the code or the settings of the failed tasks, " + f.delivery() + "then run the failed partitions again: "},
 		{f.Inputs, "materialize the inputs of the failed tasks again, then run the failed partitions again: "},
 		{f.Unclear, "if the code, the inputs or the settings caused the failure, fix them, then run the failed partitions again: "},
 	} {
@@ -236,9 +242,17 @@ func (f Repeat) incurable() string {
 	case f.Checks > 0:
 		return "A retry would check the same data again: fix the data that the checks reject, run the assets that read the corrected data, then run the failed partitions again."
 	case f.Code > 0:
-		return "A retry would execute the same code again: fix the code or the settings, then run the failed partitions again."
+		return "A retry would execute the same code again: fix the code or the settings, " + f.delivery() + "then run the failed partitions again."
 	case f.Inputs > 0:
 		return "A retry would read the same inputs again: materialize the inputs again, then run the failed partitions again."
+	}
+	return ""
+}
+
+// delivery returns the advice for files that do not exist, or "".
+func (f Repeat) delivery() string {
+	if f.NoFiles {
+		return "or deliver the missing files, "
 	}
 	return ""
 }

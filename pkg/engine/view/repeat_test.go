@@ -82,3 +82,12 @@ func TestAdviceForChecksNamesUpstreams(t *testing.T) {
 	require.Contains(t, repeatOf("CHECK_FAILED", "SQL_ERROR").StepOf("a/b", "R", true).Reason, upstreams)
 	require.NotContains(t, repeatOf("SQL_ERROR").Advice("R")[0], upstreams)
 }
+
+func TestAdviceForMissingFilesNamesDelivery(t *testing.T) {
+	const deliver = ", or deliver the missing files, then run the failed partitions again"
+	f := repeatOf("SQL_ERROR")
+	require.NotContains(t, f.Advice("R")[0], "deliver")
+	f.Add(&state.Task{ErrorCode: "SQL_ERROR", ErrorMessage: `assets/r/a.sql:1:15: IO Error: No files found that match the pattern "data/x.csv"`})
+	require.Equal(t, "fix the code or the settings of the failed tasks"+deliver+": servo run --failed-only", f.Advice("R")[0])
+	require.Contains(t, f.Steps("R")[0].Reason, deliver)
+}

@@ -61,7 +61,7 @@ func (a *app) validateCommand() *cobra.Command {
 			a.warnings(warnings)
 			a.warnings(largeResources(p.Assets, worker.MachineMemory()))
 			a.warnings(surprises(p.Schedules))
-			a.warnings(a.startsEarly(p.Assets))
+			a.warnings(a.unfitting(p.Assets))
 			a.note("project %s is valid: %s%s", a.style.bold(p.Name), describeAssets(p.Assets), skipped)
 			return nil
 		},
@@ -81,15 +81,15 @@ func largeResources(assets []plan.Asset, memory int64) (found []string) {
 	return found
 }
 
-// startsEarly warns of assets whose first partition can never be materialized, because an upstream asset starts
-// later.
-func (a *app) startsEarly(assets []plan.Asset) []string {
+// unfitting warns of assets whose first partition can never be materialized, because an upstream asset starts later. It
+// also warns of assets that read periods of another time zone.
+func (a *app) unfitting(assets []plan.Asset) []string {
 	g, err := plan.NewGraph(assets)
 	if err != nil {
 		return nil // the error was already reported as a problem
 	}
-	found := plan.StartsEarly(g, plan.Calendar{Now: a.Clock.Now(), Zone: calendar.Zone})
-	return slices.Sorted(maps.Values(found))
+	clock := plan.Calendar{Now: a.Clock.Now(), Zone: calendar.Zone}
+	return append(slices.Sorted(maps.Values(plan.StartsEarly(g, clock))), plan.OtherZones(g, clock)...)
 }
 
 // surprises warns of schedules that may tick at other times than their author expects.

@@ -197,7 +197,7 @@ func (b *builder) edgesOf(n *node) []edge {
 			edges = append(edges, edge{dep: dep, all: b.readAll(n, dep)})
 		default:
 			if images.Warning != "" {
-				b.warn("%s reads %s: %s", n.asset.Key, dep, images.Warning)
+				b.warn("%s", zoneWarning(n.asset.Key, dep, images.Warning))
 			}
 			edges = append(edges, edge{dep: dep, images: images})
 		}

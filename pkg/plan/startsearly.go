@@ -35,3 +35,23 @@ func readsNothing(readers *Readers, reader, upstream ids.AssetKey, key string) b
 	image, err := readers.Reads(reader, upstream, key)
 	return err == nil && image.OnlyUndeclared
 }
+
+// OtherZones describes the dependencies between periods of two time zones that are mapped by their dates. It ignores a
+// dependency whose partitions cannot be mapped.
+func OtherZones(g *Graph, c Calendar) (found []string) {
+	readers := g.Readers(c)
+	for i := range g.assets {
+		a := &g.assets[i]
+		for _, dep := range a.Deps {
+			if reader, err := readers.Of(a.Key, dep); err == nil && !reader.ReadsAll() && reader.Warning != "" {
+				found = append(found, zoneWarning(a.Key, dep, reader.Warning))
+			}
+		}
+	}
+	return found
+}
+
+// zoneWarning describes a dependency between periods of two time zones.
+func zoneWarning(reader, upstream ids.AssetKey, warning string) string {
+	return fmt.Sprintf("%s reads %s: %s", reader, upstream, warning)
+}

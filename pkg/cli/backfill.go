@@ -97,6 +97,25 @@ func (a *app) showBackfillCommand() *cobra.Command {
 	}
 }
 
+// maxBackfillWords is the maximum number of assets and partitions that a suggested command names.
+const maxBackfillWords = 10
+
+// withCurrentCode returns the command that repeats the failed partitions of a backfill with the current code, or "" if
+// a retry of the backfill is not due, or uses the current code itself.
+func withCurrentCode(b *engine.Backfill) string {
+	if b.Release == "" || !strings.HasPrefix(b.Next, "servo backfill retry-failed ") {
+		return ""
+	}
+	if len(b.Assets)+len(b.Selection) > maxBackfillWords {
+		return "servo backfill create SELECTION -p PARTITIONS --only failed"
+	}
+	words := append([]string{"servo backfill create"}, b.Assets...)
+	for _, partitions := range b.Selection {
+		words = append(words, "-p", quoted(partitions))
+	}
+	return strings.Join(append(words, "--only failed"), " ")
+}
+
 // backfillText describes a backfill.
 func (a *app) backfillText(b *engine.Backfill) string {
 	var out strings.Builder
@@ -110,6 +129,7 @@ func (a *app) backfillText(b *engine.Backfill) string {
 		line("paused", "%s by %s%s", stamp(b.PausedAt), orText(b.PausedBy, "servo"), prefixed(": ", b.PauseReason))
 	}
 	line("next", "%s", b.Next)
+	line("new code", "%s", withCurrentCode(b))
 	line("assets", "%s%s%s", view.Some(b.Assets), prefixed(" ", view.Some(b.Selection)), prefixed(", only ", b.Only))
 	line("progress", "%s", progressText(b))
 	if len(b.Codes) > 0 {
@@ -368,6 +388,9 @@ func (a *app) awaitBackfill(ctx context.Context, s *session, id string) error {
 		a.note("backfill %s is %s%s", a.style.bold(b.ID), b.State, prefixed(": ", b.PauseReason))
 		if b.Next != "" {
 			a.note("continue it with: %s", b.Next)
+		}
+		if command := withCurrentCode(&b); command != "" {
+			a.note("the backfill keeps the code of its release; if you have changed the code, use instead: %s", command)
 		}
 		if b.State != state.BackfillSucceeded {
 			return errReported

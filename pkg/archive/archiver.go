@@ -43,8 +43,8 @@ type Config struct {
 	// Span is the length of the periods that are archived as a whole: an entry stays in the ledger until its whole
 	// period is below the cutoff. Periods are aligned to 1970. 0: a day.
 	Span time.Duration
-	// MaxBytes limits the sum of the sizes that the entries of one file have in the ledger; 0: 16 MiB. MaxEntries limits
-	// their number; 0: 10,000.
+	// MaxBytes limits the sum of the sizes that the entries of one file have in the ledger; 0: 16 MiB. MaxEntries
+	// limits their number; 0: 10,000.
 	MaxBytes   int64
 	MaxEntries int
 }
@@ -115,7 +115,7 @@ func (a *Archiver) floor(cutoff string) string {
 	return ids.AtTime(time.UnixMilli(ms - ms%span))
 }
 
-// pass archives the entries of the next file. All these entries are below the parameter until.
+// pass archives the entries of the next file. All these entries are below the parameter `until`.
 func (a *Archiver) pass(ctx context.Context, until string, stands func(context.Context) (bool, error)) (more bool, err error) {
 	names, more, err := a.list(ctx, until)
 	if err != nil {

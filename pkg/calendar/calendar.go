@@ -205,7 +205,7 @@ func (s *Schedule) ticks() error {
 		return nil // the schedule has a tick, and ends within the period of the search
 	}
 	if next, ok := s.next(from - 1); !ok || next >= to {
-		return invalid("dst.gap", "the schedule never ticks: clocks in %s always skip its local time: write gap: shift", s.zone.name)
+		return invalid("dst.gap", "the schedule never ticks, because clocks in %s always skip its local time: write `gap: shift`", s.zone.name)
 	}
 	return nil
 }

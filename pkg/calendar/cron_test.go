@@ -104,7 +104,7 @@ func TestSpecErrorsNameField(t *testing.T) {
 		"end: 2025-01-01T00:00:00Z is not after the start: swap them, or remove end":                             {Cron: "@daily", Start: day, End: day},
 		"end: the schedule never ticks between its start and its end":                                            {Cron: "@daily", Start: day.Add(time.Hour), End: day.Add(2 * time.Hour)},
 		"start: 1969-12-31T23:59:59Z is not in the years 1970 to 2199":                                           {Cron: "@daily", Start: time.Unix(-1, 0)},
-		"dst.gap: the schedule never ticks: clocks in Europe/Paris always skip its local time: write gap: shift": {Cron: "30 2 * 3 SUNL", Timezone: "Europe/Paris", DST: calendar.DST{Gap: "skip"}},
+		"dst.gap: the schedule never ticks, because clocks in Europe/Paris always skip its local time: write `gap: shift`": {Cron: "30 2 * 3 SUNL", Timezone: "Europe/Paris", DST: calendar.DST{Gap: "skip"}},
 	} {
 		_, err := spec.Compile()
 		require.EqualError(t, err, want)

@@ -37,7 +37,7 @@ func (s *Schedule) nextEvery(from int64) (int64, bool) {
 	return at, at < s.end
 }
 
-// nextIn returns the first tick of a span that is not earlier than the parameter from.
+// nextIn returns the first tick of a span that is not earlier than the parameter `from`.
 func (s *Schedule) nextIn(i int, from int64) (int64, bool) {
 	here := s.zone.spans[i]
 	until := min(s.zone.until(i), s.end)
@@ -96,8 +96,8 @@ func (s *Schedule) between(after, through int64, limit int) (ticks []time.Time, 
 	limit = max(limit, 0)
 	if total := s.count(after, through); total > int64(limit) {
 		dropped = total - int64(limit)
-		// Find the instant after which the number of remaining ticks is the limit. It exists, because ticks have distinct
-		// instants.
+		// Find the instant after which the number of remaining ticks is the limit. It exists, because ticks have
+		// distinct instants.
 		skip := sort.Search(int(through-max(after, firstInstant)), func(n int) bool {
 			return s.count(max(after, firstInstant)+int64(n), through) <= int64(limit)
 		})
@@ -170,7 +170,7 @@ func (s *Schedule) Due(id string, tick time.Time) time.Time {
 	return tick.Add(s.Jitter(id, tick))
 }
 
-// Missed is like [Schedule.Between], but its upper bound, the parameter by, applies to the times at which ticks are
+// Missed is like [Schedule.Between], but its upper bound, the parameter `by`, applies to the times at which ticks are
 // due. These times include the jitter.
 func (s *Schedule) Missed(id string, after, by time.Time, limit int) (ticks []time.Time, dropped int64) {
 	through := by.Unix()

@@ -133,8 +133,8 @@ func TestINV5NoLostWork(t *testing.T) {
 		require.Nil(t, w.outbox(run, "a"))
 		require.Equal(t, state.TaskDispatched, w.task(run, "a").State)
 		w.loseQueue()
-		// The row is restored with its first name, which the queue rejects because the name was used. When the queue task
-		// is overdue and missing, the row gets the next name.
+		// The row is restored with its first name, which the queue rejects because the name was used. When the queue
+		// task is overdue and missing, the row gets the next name.
 		w.sweep()
 		w.fold()
 		w.queue.remember(t, first.QueueTaskName)
@@ -267,8 +267,8 @@ func TestDispatchIsASignedEnvelope(t *testing.T) {
 	decoded[contract.StartedResponse](t, got)
 }
 
-// Every publish hands over a state, and acknowledgements are folded lazily. A hand-over does not
-// repeat an action whose acknowledgement is still in flight.
+// After each publish, the dispatcher receives the new state. Acknowledgements are folded later, so this state may still
+// lack those of actions that the dispatcher has executed. HandOver must not repeat these actions.
 func TestHandOverSkipsInFlightActions(t *testing.T) {
 	w := newFixture(t)
 	w.trigger(foldtest.Task("a"), foldtest.Task("b"))

@@ -104,7 +104,7 @@ func (d *Deadlines) First(after time.Time) (period string, at time.Time, ok bool
 	}
 }
 
-// Next returns the period after the given one, and the deadline of this next period. The parameter at is the deadline
+// Next returns the period after the given one, and the deadline of this next period. The parameter `at` is the deadline
 // of the given period.
 func (d *Deadlines) Next(period string, at time.Time) (next string, nextAt time.Time, ok bool, err error) {
 	if d.periods != nil {
@@ -142,7 +142,8 @@ func (d *Deadlines) Contains(period, partition string) bool {
 // also contains the current status of the deadline and of the freshness.
 type Promise struct {
 	Asset string `json:"asset"`
-	// Status is the status of the deadline: waiting, at_risk, late (an earlier period is still missing), ended or error.
+	// Status is the status of the deadline: waiting, at_risk, late (an earlier period is still missing), ended or
+	// error.
 	Status string `json:"status,omitempty"`
 	// Period is the period with the next deadline, DueAt.
 	Period string     `json:"period,omitempty"`

@@ -29,7 +29,7 @@ import (
 type Snapshots interface {
 	// Current returns the newest published state.
 	Current(ctx context.Context) (*snapshot.Snapshot, error)
-	// Await waits for a published state whose revision is greater than the parameter after, and returns this state.
+	// Await waits for a published state whose revision is greater than the parameter `after`, and returns this state.
 	Await(ctx context.Context, after int64) (*snapshot.Snapshot, error)
 }
 
@@ -89,8 +89,8 @@ var (
 	// ErrMissingInput: an output that a retry would read was hidden, deleted or replaced after the retried run, or all
 	// partitions that need to run lack an input.
 	ErrMissingInput = errors.New(plan.CodeMissingInput)
-	// ErrNoEffect: the state of a backfill does not allow the command, or a request cannot be cancelled because it belongs
-	// to a chunk of a backfill.
+	// ErrNoEffect: the state of a backfill does not allow the command, or a request cannot be cancelled because it
+	// belongs to a chunk of a backfill.
 	ErrNoEffect = errors.New("no effect")
 	// ErrEnded: the run has ended and cannot be changed.
 	ErrEnded = errors.New("the run has ended")

@@ -133,7 +133,8 @@ func (s *scale) fill() (rows int) {
 	return rows
 }
 
-// settle lets time pass, and publishes until bases omit all rows that have been written so far.
+// settle lets time pass and publishes several times, until all rows written so far have moved to history, and the
+// newest base no longer contains them.
 func (s *scale) settle() {
 	for range 3 {
 		s.Pass(3 * time.Hour)

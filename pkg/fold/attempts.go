@@ -78,7 +78,7 @@ func (f *folder) taskStarted(p *event.TaskStarted) verdict {
 	return folded
 }
 
-// markRunning makes a task RUNNING. The parameter since is the start time by the worker's clock. If it is later than
+// markRunning makes a task RUNNING. The parameter `since` is the start time by the worker's clock. If it is later than
 // the event, the time of the event is recorded.
 func (f *folder) markRunning(current *state.Task, ref event.AttemptRef, since event.Time) {
 	t := *current
@@ -213,7 +213,8 @@ func (f *folder) finish(current, t *state.Task, c closing) {
 	t.ErrorCode, t.ErrorMessage = c.code, c.message
 	switch {
 	case cancelling:
-		// A task that succeeds after a cancellation was requested also counts as cancelled, and its output stays invisible.
+		// A task that succeeds after a cancellation was requested also counts as cancelled, and its output stays
+		// invisible.
 		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash, t.Quality = "", 0, 0, "", ""
 		t.ErrorCode = orDefault(t.ErrorCode, CodeCancelled)
 		f.end(current, t, state.TaskCancelled, string(event.Cancelled))

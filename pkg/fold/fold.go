@@ -33,8 +33,8 @@ const (
 	// LateCall), the cause is a difference between clocks, and the next call may close attempts.
 	LateCall  = 30 * time.Second
 	LateRetry = 30 * time.Second
-	// MaxLateCalls is the maximum number of consecutive late liveness calls that close no attempt. Without this limit, a
-	// queue with varying delays could postpone all deadlines forever.
+	// MaxLateCalls is the maximum number of consecutive late liveness calls that close no attempt. Without this limit,
+	// a queue with varying delays could postpone all deadlines forever.
 	MaxLateCalls = 5
 	// DispatchDeadline is how long a queue task may exist without a start before the sweeper
 	// inspects it.
@@ -46,10 +46,10 @@ const (
 	MaxGrantedAttempts = event.MaxGrantedAttempts
 	// RunKeyTTL is how long a run key stays in use.
 	RunKeyTTL = 30 * 24 * time.Hour
-	// MaxRunAge is the maximum age of a run's id when the trigger of the run is appended. It limits how far the order of
-	// run ids may differ from the order in which runs are triggered. A row of a partition leaves the live state when only
-	// runs with greater ids can still write the partition. Without this limit, a run with a lesser id could be triggered
-	// at any time, so the row could never leave.
+	// MaxRunAge is the maximum age of a run's id when the trigger of the run is appended. It limits how far the order
+	// of run ids may differ from the order in which runs are triggered. A row of a partition leaves the live state when
+	// only runs with greater ids can still write the partition. Without this limit, a run with a lesser id could be
+	// triggered at any time, so the row could never leave.
 	MaxRunAge = state.MaxRunAge
 	// DefaultHeartbeatTimeoutSec is how long an attempt may run without a heartbeat before it is
 	// closed.
@@ -138,10 +138,12 @@ type Result struct {
 
 // folder folds one group.
 type folder struct {
-	st   *state.State
-	ev   *event.Envelope
-	seq  int64
-	now  event.Time // while the events are checked: the fold time after the events up to ev
+	st  *state.State
+	ev  *event.Envelope
+	seq int64
+	// now is set while the events of the group are checked. It is the fold time that results when the events up to and
+	// including ev are folded.
+	now  event.Time
 	plan map[string]Plan
 	// inputs is [Group.Inputs].
 	inputs map[string]int64

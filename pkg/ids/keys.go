@@ -142,9 +142,9 @@ func parsePlain(key string) (Partition, bool) {
 	return nil, false
 }
 
-// plainText parses a text in quotes at the beginning of an object in JSON. The text in the parameter after must follow.
-// plainText returns the quoted text and the remainder of the object. It reports false if the object begins in another
-// way, or if JSON could encode the text in another form.
+// plainText parses a text in quotes at the beginning of an object in JSON. The text in the parameter `after` must
+// follow. plainText returns the quoted text and the remainder of the object. It reports false if the object begins in
+// another way, or if JSON could encode the text in another form.
 func plainText(object, after string) (text, rest string, ok bool) {
 	object, opened := strings.CutPrefix(object, `"`)
 	text, rest, closed := strings.Cut(object, `"`)
@@ -170,8 +170,8 @@ var escaper = strings.NewReplacer("%", "%25", ",", "%2C", ";", "%3B", "]", "%5D"
 // EscapeTaskKey encodes a value for use in a task key.
 func EscapeTaskKey(value string) string { return escaper.Replace(value) }
 
-// TaskKey returns the key of a task: the asset's key, with the partition in brackets, such
-// as "raw/events[date=2025-01-15;region=eu]". If the key is too long, TaskKey returns the beginning of the partition and a
+// TaskKey returns the key of a task: the asset's key, with the partition in brackets, such as
+// "raw/events[date=2025-01-15;region=eu]". If the key is too long, TaskKey returns the beginning of the partition and a
 // hash: "raw/events[tenant=a…,5f3c…]". [ParseTaskKey] rejects such a key.
 func TaskKey(asset AssetKey, p Partition) string {
 	if len(p) == 0 {

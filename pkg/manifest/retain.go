@@ -16,9 +16,9 @@ import (
 // Policy defines how long a revision is kept after its successor was published. Zero
 // fields have defaults. The newest revision is always kept.
 type Policy struct {
-	// All is how long every revision is kept; default 1 hour. A reader or writer that stalls for longer must start over.
-	// All must exceed the sum of trustWindow and the difference between clocks: a reader of revision r may follow a
-	// revision r+1 for trustWindow without reading the boundary. If revision r+1 were collected within this time, a
+	// All is how long every revision is kept; default 1 hour. A reader or writer that stalls for longer must start
+	// over. All must exceed the sum of trustWindow and the difference between clocks: a reader of revision r may follow
+	// a revision r+1 for trustWindow without reading the boundary. If revision r+1 were collected within this time, a
 	// delayed writer could create another revision r+1. The reader would follow this false revision until it reads the
 	// boundary.
 	All time.Duration
@@ -31,9 +31,9 @@ type Policy struct {
 	Hourly time.Duration
 	// Daily is how long the policy keeps revisions that were current at midnight UTC; default 30 days.
 	Daily time.Duration
-	// Orphans is how old an unreferenced file must be before it may be deleted; default
-	// 10 minutes. A writer must publish within this time after it has written its first file; if its clock is behind, it
-	// has that much less time. A slower writer must write its files again.
+	// Orphans is how old an unreferenced file must be before it may be deleted; default 10 minutes. A writer must
+	// publish within this time after it has written its first file; if its clock is behind, it has that much less time.
+	// A slower writer must write its files again.
 	Orphans time.Duration
 }
 
@@ -210,9 +210,9 @@ func (s *Store) limit(ctx context.Context, now event.Time) (event.Time, error) {
 	return now, nil
 }
 
-// pinAll pins those revisions that the policy keeps longer than Policy.All. It considers the revisions up to the
-// parameter through. It steps from one full hour (or full minute) to the next. For each step, a binary search finds the
-// revision that was current at that time.
+// pinAll pins those revisions that the policy keeps longer than Policy.All. It considers the revisions up to and
+// including `through`. It steps from one full hour (or full minute) to the next. For each step, a binary search finds
+// the revision that was current at that time.
 func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now event.Time, version int64) error {
 	for from := w.first; from <= through; {
 		m, err := w.at(from)
@@ -335,7 +335,7 @@ func (s *Store) raise(ctx context.Context, next Boundary, version int64) error {
 	return fmt.Errorf("raise boundary of %s to %d: %w", s.domain, next.DeletedThrough, err)
 }
 
-// remove deletes manifests in ascending order, up to and including the parameter through. It lists from the first
+// remove deletes manifests in ascending order, up to and including the parameter `through`. It lists from the first
 // manifest on, because a writer that slept may have re-created a deleted manifest.
 func (c *Collector) remove(ctx context.Context, through int64) (more bool, err error) {
 	s := c.store
@@ -403,8 +403,8 @@ func (w *window) expired(then event.Time) (int64, error) {
 	return young - 2, err
 }
 
-// exceptNewest returns the parameter through or, if through is one of the newest n revisions, the last revision before
-// these.
+// exceptNewest returns the parameter `through` or, if through is one of the newest n revisions, the last revision
+// before these.
 func (w *window) exceptNewest(through, n int64) (int64, error) {
 	if n <= 1 || through < w.first {
 		return through, nil

@@ -43,8 +43,8 @@ type Request struct {
 	Data []string
 	// Assets lists all assets of the project, in any order.
 	Assets []Asset
-	// Graph is the graph of Assets. It may be nil. A caller that plans many requests for the same assets sets it to save
-	// time.
+	// Graph is the graph of Assets. It may be nil. A caller that plans many requests for the same assets sets it to
+	// save time.
 	Graph *Graph
 	// Select lists the assets that the user has named. Matched lists the assets that only a pattern or a
 	// tag selects. If All is set, every asset is selected instead.
@@ -80,7 +80,7 @@ type Request struct {
 	Materialized func(asset ids.AssetKey) []Input
 	// History returns the values that a check of an asset has measured in other partitions than the given one, the
 	// newest last. The parameter "season" is the day of the week of the values to return, such as monday; it is "" for
-	// a check without the setting seasonal. If History is nil, no values exist.
+	// a check without the setting `seasonal`. If History is nil, no values exist.
 	History func(asset string, check *quality.Check, season, partition string) []int64
 	// Calendar decides which periods have begun, and which are expected, because they ended long enough ago: see
 	// ready_after. In the zero value, every period has begun, and the periods of a dimension are expected only if the

@@ -25,7 +25,7 @@ func weather() []plan.Asset {
 	}
 }
 
-// available returns the asset with the setting requires: available. Such an asset reads the partitions that exist.
+// available returns the asset with the setting `requires: available`. Such an asset reads the partitions that exist.
 func available(a plan.Asset) plan.Asset {
 	a.Requires = plan.RequiresAvailable
 	return a

@@ -86,9 +86,9 @@ func (r *retry) eachInput(t *Task, yield func(asset string, in Input)) {
 
 // drop reports and records whether the retry cannot repeat a task. Such a task would read a degraded output that it
 // must not read, or it depends on a dropped task. A dependency on a dropped task counts even if the trigger rule
-// tolerates failures: an older output of the dropped upstream may be visible, and the fold would count the task's
-// output as fresh although the task has not read that older output. Before drop is called for a task, add must have
-// been called for the upstreams of the task.
+// tolerates failures. Otherwise, the task would run without this upstream. If an older output of the upstream is
+// visible, the fold would then count the task's output as fresh, although the task has not read that older output.
+// Before drop is called for a task, add must have been called for the upstreams of the task.
 func (r *retry) drop(t *Task) bool {
 	if !r.repeat[t.TaskKey] {
 		return false

@@ -204,7 +204,7 @@ func (f yamlFile) exitCodes(n *yaml.Node) map[string]string {
 	return found
 }
 
-// run reads the field run, which contains the command of an asset.
+// run reads the field `run`, which contains the command of an asset.
 func (f yamlFile) run(n *yaml.Node, a *declared) {
 	f.mapping(n, "run", runFields.fields(f, &a.Work))
 	if n.Kind == yaml.MappingNode && !hasField(n, "command") {

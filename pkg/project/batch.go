@@ -36,7 +36,7 @@ var batchFields = table[declared]{
 	}, func(f yamlFile, n *yaml.Node, a *declared) { f.boolean(n, "independent", &a.independent) }),
 }
 
-// batch reads the field batch, which sets the number of partitions that a task materializes.
+// batch reads the field `batch`, which sets the number of partitions that a task materializes.
 func (f yamlFile) batch(n *yaml.Node, a *declared) {
 	a.batchAt = f.place(n)
 	if resolve(n).Kind == yaml.MappingNode {

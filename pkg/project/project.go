@@ -64,8 +64,8 @@ type Project struct {
 	Data []string
 	// Extensions is the folder with the files of DuckDB's extensions. It may be relative to Root.
 	Extensions string
-	// Publish contains the places where outputs are published. Nil: there are none. The settings of each asset determine
-	// whether it is published.
+	// Publish contains the places where outputs are published. Nil: there are none. The settings of each asset
+	// determine whether it is published.
 	Publish *release.Places
 	// Pricing contains the prices for estimates. Nil: there are none.
 	Pricing *estimate.Prices
@@ -215,8 +215,8 @@ type Options struct {
 	Environment string
 	// User replaces $USER in the name of a workspace.
 	User string
-	// Validate makes Load return a project even if its settings or schedules have problems. Such a project must not run.
-	// In this project, an asset is marked as broken only if a problem prevents DuckDB from binding its query.
+	// Validate makes Load return a project even if its settings or schedules have problems. Such a project must not
+	// run. In this project, an asset is marked as broken only if a problem prevents DuckDB from binding its query.
 	Validate bool
 }
 
@@ -366,7 +366,7 @@ type dep struct {
 	check bool
 	// mapping determines which partitions are read. If it is nil, the mapping is inferred.
 	mapping *space.Map
-	// requires is the field requires, or "".
+	// requires is the field `requires`, or "".
 	requires string
 	// requireQuality is the field require_quality.
 	requireQuality bool

@@ -31,7 +31,7 @@ type schedule struct {
 	node *yaml.Node // the name of the schedule
 	// fields are the nodes of the schedule's fields, by name, such as cron and dst.gap.
 	fields map[string]*yaml.Node
-	// upstream is the value of the field run.upstream, or "".
+	// upstream is the value of the field `run.upstream`, or "".
 	upstream string
 	// selections are the items of the field `assets`. dimensions are the dimensions in the field `partitions`.
 	// [loader.linkSchedules] checks both.

@@ -16,8 +16,8 @@ type cell struct {
 	// These fields hold numbers that stand for texts: see the type texts. 0 stands for the empty text. For readIn, see
 	// [state.Partition.ReadIn].
 	code, run, root, readIn uint32
-	// incomplete means that the task has possibly not read the outputs that the other runs of its chain of retries made:
-	// see [state.Partition.Incomplete].
+	// incomplete means that the task has possibly not read the outputs that the other runs of its chain of retries
+	// made: see [state.Partition.Incomplete].
 	incomplete bool
 	// marked means that a person marked the output as stale.
 	marked bool
@@ -67,7 +67,7 @@ func (t texts) cellOf(row *state.Partition, m *state.Mark) cell {
 	return c
 }
 
-// timeOf returns the time in the id of a run, or the parameter other if the id contains no time.
+// timeOf returns the time in the id of a run, or the parameter `other` if the id contains no time.
 func timeOf(run string, other event.Time) event.Time {
 	if at := ids.Time(run); !at.IsZero() {
 		return event.At(at)

@@ -39,8 +39,8 @@ func newer(p, q *cell) bool {
 	return q.version > p.inputs && (q.readBy(p.incomplete) != p.reads() || !readInChain(p, q.version))
 }
 
-// readInChain reports whether p has read a version. The version must be one that p's own chain of retries made or, if p
-// is incomplete, one that p's own run made.
+// readInChain reports whether p has read a version that its own chain of retries made. The caller must have checked
+// that the chain made it or, if p is incomplete, that p's own run made it.
 func readInChain(p *cell, version int64) bool {
 	return version < p.version && (p.leftOut == 0 || version <= p.leftOut)
 }

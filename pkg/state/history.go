@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// MaxHistory is how many values of a check are kept for each season. If the check has the setting seasonal, a season
+// MaxHistory is how many values of a check are kept for each season. If the check has the setting `seasonal`, a season
 // is a day of the week; otherwise, all values belong to one season, "".
 const MaxHistory = 64
 

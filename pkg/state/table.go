@@ -36,8 +36,8 @@ type Table[K, R comparable] interface {
 	Len() int
 	// Get returns the row with this key, or nil.
 	Get(key K) *R
-	// Ascend calls yield for the rows in order, beginning with the first key that is not less than the parameter from,
-	// until yield returns false.
+	// Ascend calls yield for the rows in order, beginning with the first key that is not less than the parameter
+	// `from`, until yield returns false.
 	Ascend(from K, yield func(*R) bool)
 	// Ceiling returns the row with the smallest key that is not less than the given key, or nil.
 	Ceiling(key K) *R

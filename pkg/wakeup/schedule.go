@@ -23,9 +23,9 @@ const (
 	// maxAhead is how far in the future a wakeup may be. If work is due later, the domain gets a wakeup at this limit,
 	// and the sweep at that wakeup creates the next one.
 	maxAhead = 30 * 24 * time.Hour
-	// maxSweeperAhead limits which wakeups a sweep may delete: only those up to this process's time plus maxSweeperAhead.
-	// A sweeper lists the wakeups that are due by its own clock. If that clock is further ahead, the sweep also finds
-	// later wakeups. These may be deleted only after a later sweep.
+	// maxSweeperAhead limits which wakeups a sweep may delete: only those up to this process's time plus
+	// maxSweeperAhead. A sweeper lists the wakeups that are due by its own clock. If that clock is further ahead, the
+	// sweep also finds later wakeups. These may be deleted only after a later sweep.
 	maxSweeperAhead = 15 * time.Minute
 	// expiry is the age above which a wakeup is assumed to be lost: a sweep would have replaced it by then. If the
 	// wakeup still exists, because no sweeps run, a second wakeup is harmless.
@@ -41,8 +41,8 @@ type Swept struct {
 	Soon bool
 }
 
-// After returns the [Swept] for the publish at the end of a sweep. The parameter through is the minute up to which the
-// sweep has listed wakeups, and found says whether the sweep found something to repair. If found is true or work is
+// After returns the [Swept] for the publish at the end of a sweep. The parameter `through` is the minute up to which
+// the sweep has listed wakeups, and found says whether the sweep found something to repair. If found is true or work is
 // overdue, After sets Soon, so that another sweep follows within a minute.
 func After(st *state.State, now, through event.Time, found bool) Swept {
 	return Swept{

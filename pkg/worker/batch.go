@@ -19,7 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
-// If an asset has the setting batch, each of its tasks materializes several partitions at once. The query reads the
+// If an asset has the setting `batch`, each of its tasks materializes several partitions at once. The query reads the
 // values of the dimensions from lists and returns these values as columns. The worker writes one folder per partition.
 // All folders are below the directory of one execution, and one commit marker names them all. So either all partitions
 // of the task are committed or none, and two executions of a task never mix their partitions.

@@ -173,14 +173,14 @@ func (r *checkRun) run(ctx context.Context, checks []*quality.Check) ([]event.Ch
 	return results, nil
 }
 
-// invalidFiles reports whether an error of a check means that the task must not use its inputs or its output: an input is
-// damaged, or the check has changed a file.
+// invalidFiles reports whether an error of a check means that the task must not use its inputs or its output: an input
+// is damaged, or the check has changed a file.
 func invalidFiles(err error) bool {
 	f, known := errors.AsType[*failure](err)
 	return known && f.code == CodeInvalidInput || errors.Is(err, errChangedOutput)
 }
 
-// limited calls the parameter do, whose context ends after the time limit of the check.
+// limited calls the parameter `do`, whose context ends after the time limit of the check.
 func (r *checkRun) limited(ctx context.Context, c *quality.Check, do func(context.Context) error) error {
 	if c.Timeout() == 0 {
 		return do(ctx)

@@ -87,8 +87,8 @@ func (a *attempt) execute(ctx context.Context, cmd *exec.Cmd) error {
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	a.showLog()
 	a.storeParts()
-	// The variable that tags the processes contains the folder of this execution, because another worker may execute the
-	// same attempt on this machine.
+	// The variable that tags the processes contains the folder of this execution, because another worker may execute
+	// the same attempt on this machine.
 	p, err := a.w.launch(cmd, "SERVO_OUTPUT="+a.dir+string(filepath.Separator))
 	if err != nil {
 		return launchFailure(cmd.Path, err)
@@ -216,7 +216,7 @@ type taskContext struct {
 	MaterializationID string            `json:"materialization_id"`
 	AssetKey          string            `json:"asset_key"`
 	Partition         map[string]string `json:"partition,omitempty"`
-	// Partitions are the partitions of a task whose asset has the setting batch. In this case, Partition is absent.
+	// Partitions are the partitions of a task whose asset has the setting `batch`. In this case, Partition is absent.
 	Partitions []ids.Partition `json:"partitions,omitempty"`
 	// Vars are the project's variables that the asset declares, as text.
 	Vars map[string]string `json:"vars,omitempty"`
@@ -232,8 +232,8 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 		return nil, permanent(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
 	}
 	partition := cells[0]
-	// Without this variable, Python buffers its output, and the log shows nothing until 8 KiB are printed or the program
-	// ends.
+	// Without this variable, Python buffers its output, and the log shows nothing until 8 KiB are printed or the
+	// program ends.
 	env := append([]string{"PYTHONUNBUFFERED=1"}, a.inherited()...)
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
 		env = append(env, name+"="+t.Env[name])

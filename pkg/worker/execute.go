@@ -20,8 +20,8 @@ type Execution struct {
 	RunID, TaskKey string
 	Attempt        int32
 	Command        []string
-	// Partitions are the partitions of a task whose asset has the setting batch. Each partition has a folder in Output:
-	// see the reference of batches.
+	// Partitions are the partitions of a task whose asset has the setting `batch`. Each partition has a folder in
+	// Output: see the reference of batches.
 	Partitions []ids.Partition
 	// Inputs are the URIs of the materializations to read, in the order of the assets and
 	// partitions that the task declares.
@@ -29,8 +29,8 @@ type Execution struct {
 	// Files returns the files of the inputs, in the same order, as local copies whose size and CRC-32C
 	// were verified. The first call fetches them.
 	Files func() ([]InputFile, error)
-	// Rows returns the rows of the inputs in the same order. If a query would read a merged file instead of the files of
-	// several outputs, one element of the result stands for these outputs and names the merged file. The first call
+	// Rows returns the rows of the inputs in the same order. If a query would read a merged file instead of the files
+	// of several outputs, one element of the result stands for these outputs and names the merged file. The first call
 	// fetches the files.
 	Rows func() ([]InputRows, error)
 	// Output returns a local folder for the output files. The first call creates it.

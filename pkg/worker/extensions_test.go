@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// A query has no network access if its asset does not have the setting uses. The error of such a query says what to add
-// to this setting.
+// A query has network access only if its asset has the setting `uses`. Otherwise, the error of the query says what to
+// add to this setting.
 func TestQueryWithoutUsesSaysWhatToAdd(t *testing.T) {
 	for text, want := range map[string]string{
 		"FROM read_xlsx('data/x.xlsx')":                      "excel",

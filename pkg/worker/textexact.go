@@ -25,8 +25,8 @@ func exactly(t *sqltext.Type) string {
 		utc    = ` *(Z|UTC|[+-][0:]+)?` // Servo's times are UTC, so dropping this offset loses nothing
 		anyOne = ` *(Z|[+-][0-9:]+|[A-Z][A-Z0-9_/+-]*)?`
 	)
-	// fraction returns a pattern that follows clock: at most the given number of digits after the decimal point, and then
-	// only zeros.
+	// fraction returns a pattern that follows clock: at most the given number of digits after the decimal point, and
+	// then only zeros.
 	fraction := func(digits int) string { return `(\.[0-9]{0,` + strconv.Itoa(digits) + `}0*)?)?` }
 	timestamp := func(digits int, zone string) string {
 		return `(?i) *(-?infinity|epoch|` + day + `([ T]` + clock + fraction(digits) + zone + `)?) *`
@@ -132,7 +132,7 @@ func (n *nestedType) copy(from *jsontext.Decoder, to *jsontext.Encoder) error {
 	return n.copyScalar(value, to)
 }
 
-// copyBetween copies the brackets of a list or an object. For each element between them, it calls the parameter each,
+// copyBetween copies the brackets of a list or an object. For each element between them, it calls the parameter `each`,
 // which copies the element.
 func copyBetween(from *jsontext.Decoder, to *jsontext.Encoder, closing jsontext.Kind, each func() error) error {
 	copyToken := func() error {

@@ -91,19 +91,19 @@ func TestCronErrorsNamePlaceAndSuggest(t *testing.T) {
 func TestSpecErrorsNameField(t *testing.T) {
 	day := at(t, "2025-01-01T00:00Z")
 	for want, spec := range map[string]calendar.Spec{
-		"cron: is missing: write cron or every":                                                                  {},
-		"every: has no effect beside cron: remove one of them":                                                   {Cron: "@daily", EverySec: 60},
-		"every: must be 1m to 8784h, in whole minutes":                                                           {EverySec: 61},
-		"dst: has no effect beside every, which counts elapsed time: remove dst, or replace every by cron":       {EverySec: 60, DST: calendar.DST{Gap: "skip"}},
-		`timezone: unknown time zone "Europe/Pariss": write Europe/Paris`:                                        {Cron: "@daily", Timezone: "Europe/Pariss"},
-		`timezone: unknown time zone "kolkata": write Asia/Kolkata`:                                              {Cron: "@daily", Timezone: "kolkata"},
-		`timezone: unknown time zone "Local": write an IANA name such as UTC, Europe/Paris or America/New_York`:  {Cron: "@daily", Timezone: "Local"},
-		`dst.gap: unknown policy "move": write shift or skip`:                                                    {Cron: "@daily", DST: calendar.DST{Gap: "move"}},
-		`dst.overlap: unknown policy "all": write first, last or both`:                                           {Cron: "@daily", DST: calendar.DST{Overlap: "all"}},
-		"jitter: must be between 0s and 24h":                                                                     {Cron: "@daily", JitterSec: 90_000},
-		"end: 2025-01-01T00:00:00Z is not after the start: swap them, or remove end":                             {Cron: "@daily", Start: day, End: day},
-		"end: the schedule never ticks between its start and its end":                                            {Cron: "@daily", Start: day.Add(time.Hour), End: day.Add(2 * time.Hour)},
-		"start: 1969-12-31T23:59:59Z is not in the years 1970 to 2199":                                           {Cron: "@daily", Start: time.Unix(-1, 0)},
+		"cron: is missing: write cron or every":                                                                            {},
+		"every: has no effect beside cron: remove one of them":                                                             {Cron: "@daily", EverySec: 60},
+		"every: must be 1m to 8784h, in whole minutes":                                                                     {EverySec: 61},
+		"dst: has no effect beside every, which counts elapsed time: remove dst, or replace every by cron":                 {EverySec: 60, DST: calendar.DST{Gap: "skip"}},
+		`timezone: unknown time zone "Europe/Pariss": write Europe/Paris`:                                                  {Cron: "@daily", Timezone: "Europe/Pariss"},
+		`timezone: unknown time zone "kolkata": write Asia/Kolkata`:                                                        {Cron: "@daily", Timezone: "kolkata"},
+		`timezone: unknown time zone "Local": write an IANA name such as UTC, Europe/Paris or America/New_York`:            {Cron: "@daily", Timezone: "Local"},
+		`dst.gap: unknown policy "move": write shift or skip`:                                                              {Cron: "@daily", DST: calendar.DST{Gap: "move"}},
+		`dst.overlap: unknown policy "all": write first, last or both`:                                                     {Cron: "@daily", DST: calendar.DST{Overlap: "all"}},
+		"jitter: must be between 0s and 24h":                                                                               {Cron: "@daily", JitterSec: 90_000},
+		"end: 2025-01-01T00:00:00Z is not after the start: swap them, or remove end":                                       {Cron: "@daily", Start: day, End: day},
+		"end: the schedule never ticks between its start and its end":                                                      {Cron: "@daily", Start: day.Add(time.Hour), End: day.Add(2 * time.Hour)},
+		"start: 1969-12-31T23:59:59Z is not in the years 1970 to 2199":                                                     {Cron: "@daily", Start: time.Unix(-1, 0)},
 		"dst.gap: the schedule never ticks, because clocks in Europe/Paris always skip its local time: write `gap: shift`": {Cron: "30 2 * 3 SUNL", Timezone: "Europe/Paris", DST: calendar.DST{Gap: "skip"}},
 	} {
 		_, err := spec.Compile()

@@ -289,8 +289,8 @@ func revision(ctx context.Context, parts *embedded.Workspace, asOf string) (*man
 		m, err = parts.Manifests.LoadAsOf(ctx, t)
 	}
 	if errors.Is(err, manifest.ErrAbsent) || errors.Is(err, manifest.ErrNone) {
-		return nil, fmt.Errorf("no state as of %s: %w; a folder keeps every revision for 15 seconds, then one a minute; a bucket keeps every revision"+
-			" for an hour; after that, both keep one an hour for a week, then one a day for 30 days (`servo admin manifest` shows the newest)", asOf, err)
+		return nil, fmt.Errorf("no state as of %s: %w; in the first hour, a bucket keeps every revision, and a folder keeps every revision for 15 seconds"+
+			" and then one a minute; later, both keep one an hour for a week, then one a day for 30 days (`servo admin manifest` shows the newest revision)", asOf, err)
 	}
 	return m, err
 }

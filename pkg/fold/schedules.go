@@ -17,9 +17,9 @@ import (
 
 // Limits of schedules.
 const (
-	// OnTime is the greatest delay of a call of the wake timer with which the fold still decides the due tick
-	// immediately. If the call is later, an automator first lists the instants that have passed, and the catch-up policy
-	// decides which of them get ticks.
+	// OnTime is a delay. If the queue calls the wake timer at most OnTime late, the fold decides the due tick immediately.
+	// If the call is later, an automator first lists the instants that have passed, and the catch-up policy decides which
+	// of them get ticks.
 	OnTime = time.Minute
 	// LateTick is the maximum age of a missed instant for which a schedule without catch-up still creates a tick. It is
 	// longer than the time within which a sweep finds a lost timer call.

@@ -469,7 +469,7 @@ func TestRunWaitsUntilPlansAreFolded(t *testing.T) {
 	require.Len(t, f.collect(gc.Options{}).Counts, 1)
 }
 
-// After a rebuild, rows have other sequence numbers, so only revisions of the new timeline count.
+// After a rebuild, rows have other sequence numbers. So the collector ignores revisions of the old timeline.
 func TestRunWaitsAnHourAfterARebuild(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -114,7 +114,7 @@ func (v *validator) workerTask(t *Task) {
 	for _, asset := range slices.Sorted(maps.Keys(t.Inputs)) {
 		set := t.Inputs[asset]
 		if _, err := ids.ParseAssetKey(asset); err != nil {
-			v.fail("task %s has an input without an asset: %w", t.TaskKey, err)
+			v.fail("task %s has an input with an invalid asset: %w", t.TaskKey, err)
 		}
 		if _, ok := v.plan.Groups[set.Group]; set.Group != "" && !ok {
 			v.fail("task %s reads the group %s, which is not in the plan", t.TaskKey, set.Group)

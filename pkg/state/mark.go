@@ -20,8 +20,8 @@ type Mark struct {
 	// MarkedSeq is the fold sequence number of the mark. If the mark is "missing", this number is the
 	// version of the partition.
 	MarkedSeq int64 `col:"marked_seq"`
-	// InputsSeq is the fold sequence number up to which a person declared the output fresh; 0 for
-	// other marks.
+	// InputsSeq belongs to the mark "fresh": versions of inputs up to this fold sequence number do not make the output
+	// stale. For other marks it is 0.
 	InputsSeq int64      `col:"inputs_seq"`
 	MarkedAt  event.Time `col:"marked_at"`
 	MarkedBy  string     `col:"marked_by,null,dict"`

@@ -383,7 +383,7 @@ func (s *separation) output(f *frame, items []any) *rows {
 // DuckDB combines the nth row of one function with the nth row of the other.
 func (s *separation) keysInSelect(f *frame, item map[string]any, items []any) {
 	if !f.fixed {
-		s.report(item, "join with it in FROM, and compare "+s.dimension.Name, "the rows of each partition are repeated for every partition of the batch")
+		s.report(item, "move unnest to FROM, and join with it on "+s.dimension.Name, "the rows of each partition are repeated for every partition of the batch")
 	}
 	several := 0
 	forEachNode(items, func(n map[string]any) {

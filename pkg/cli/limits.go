@@ -160,7 +160,7 @@ func (a *app) changeLimits(ctx context.Context, change func(context.Context, *se
 			return err
 		}
 		if want, have := limitsOf(their), engine.LimitsOf(snap.State); want.Workspace != have.Workspace || !maps.Equal(want.Pools, have.Pools) {
-			a.warn("the next `servo run` of that project restores the limits in %s, which differ: change them there, too",
+			a.warn("the next run of that project restores the limits in %s, which differ: change them there, too",
 				filepath.Join(owner, project.ConfigFile))
 		}
 		return nil

@@ -33,7 +33,7 @@ func newIndex() *index {
 	}
 }
 
-// follow updates the index to the newest revision. The parameter `before` is the state of the previous revision. follow
+// follow updates the index to the newest revision. The parameter "before" is the state of the previous revision. follow
 // returns the slots that were in use in that state.
 func (x *index) follow(f *followed, before *state.State) slotCount {
 	then := slotCount{all: x.slots.all, pool: maps.Clone(x.slots.pool)}

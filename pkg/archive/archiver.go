@@ -115,7 +115,7 @@ func (a *Archiver) floor(cutoff string) string {
 	return ids.AtTime(time.UnixMilli(ms - ms%span))
 }
 
-// pass archives the entries of the next file. All these entries are below the parameter `until`.
+// pass archives the entries of the next file. All these entries are below the parameter "until".
 func (a *Archiver) pass(ctx context.Context, until string, stands func(context.Context) (bool, error)) (more bool, err error) {
 	names, more, err := a.list(ctx, until)
 	if err != nil {

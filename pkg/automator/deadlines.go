@@ -78,7 +78,7 @@ func (a *Automator) verdictAgain(ctx context.Context, snap *snapshot.Snapshot, m
 	return item, true
 }
 
-// verdict judges the deadline of a row, if the row has one, and finds the next deadline. If the parameter `since` is
+// verdict judges the deadline of a row, if the row has one, and finds the next deadline. If the parameter "since" is
 // not 0, verdict treats partitions as present if their outputs were made after this time.
 func (a *Automator) verdict(ctx context.Context, snap *snapshot.Snapshot, row *state.Promise, since event.Time, p *project, known evaluations) event.JudgedDeadline {
 	item := event.JudgedDeadline{

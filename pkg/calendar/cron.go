@@ -90,13 +90,13 @@ type parser struct {
 	err  *CronError
 }
 
-// fail records an error at a part. The suggestion is the expression in which the parameter `other` replaces this part.
+// fail records an error at a part. The suggestion is the expression in which the parameter "other" replaces this part.
 func (p *parser) fail(field string, at part, other, format string, args ...any) {
 	p.failIn(field, at, at, other, format, args...)
 }
 
-// failIn records an error. The parameter `at` is the part with the error, and whole is a larger part that contains it.
-// In the suggestion, the parameter `other` replaces the larger part.
+// failIn records an error. The parameter "at" is the part with the error, and whole is a larger part that contains it.
+// In the suggestion, the parameter "other" replaces the larger part.
 func (p *parser) failIn(field string, at, whole part, other, format string, args ...any) {
 	if p.err != nil {
 		return

@@ -37,7 +37,7 @@ func (s *Schedule) nextEvery(from int64) (int64, bool) {
 	return at, at < s.end
 }
 
-// nextIn returns the first tick of a span that is not earlier than the parameter `from`.
+// nextIn returns the first tick of a span that is not earlier than the parameter "from".
 func (s *Schedule) nextIn(i int, from int64) (int64, bool) {
 	here := s.zone.spans[i]
 	until := min(s.zone.until(i), s.end)
@@ -170,7 +170,7 @@ func (s *Schedule) Due(id string, tick time.Time) time.Time {
 	return tick.Add(s.Jitter(id, tick))
 }
 
-// Missed is like [Schedule.Between], but its upper bound, the parameter `by`, applies to the times at which ticks are
+// Missed is like [Schedule.Between], but its upper bound, the parameter "by", applies to the times at which ticks are
 // due. These times include the jitter.
 func (s *Schedule) Missed(id string, after, by time.Time, limit int) (ticks []time.Time, dropped int64) {
 	through := by.Unix()

@@ -430,7 +430,7 @@ func (f *finder) undeliverable() error {
 
 // eachFailure calls yield for each failed partition. A partition is failed if its task failed in one of the newest runs
 // with failures, and no later run has materialized the partition. Tasks that a run's timeout cancelled count as failed.
-// eachFailure reads the runs whose ids are not below the parameter `since`, newest first. If assets is not nil, it
+// eachFailure reads the runs whose ids are not below the parameter "since", newest first. If assets is not nil, it
 // ignores the partitions of other assets, and partitions that the given assets no longer have.
 func eachFailure(
 	ctx context.Context, snap *snapshot.Snapshot, since string, calendar plan.Calendar, assets map[string]*plan.Asset,

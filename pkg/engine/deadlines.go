@@ -104,7 +104,7 @@ func (d *Deadlines) First(after time.Time) (period string, at time.Time, ok bool
 	}
 }
 
-// Next returns the period after the given one, and the deadline of this next period. The parameter `at` is the deadline
+// Next returns the period after the given one, and the deadline of this next period. The parameter "at" is the deadline
 // of the given period.
 func (d *Deadlines) Next(period string, at time.Time) (next string, nextAt time.Time, ok bool, err error) {
 	if d.periods != nil {

@@ -29,7 +29,7 @@ import (
 type Snapshots interface {
 	// Current returns the newest published state.
 	Current(ctx context.Context) (*snapshot.Snapshot, error)
-	// Await waits for a published state whose revision is greater than the parameter `after`, and returns this state.
+	// Await waits for a published state whose revision is greater than the parameter "after", and returns this state.
 	Await(ctx context.Context, after int64) (*snapshot.Snapshot, error)
 }
 

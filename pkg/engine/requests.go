@@ -152,7 +152,7 @@ type PlannedRequest struct {
 // Tasks returns the number of tasks in the plan.
 func (p *PlannedRequest) Tasks() int { return len(p.built.Tasks) }
 
-// PlanRequest plans a request on a snapshot. The parameter `at` is the time of the request, for example the time of a
+// PlanRequest plans a request on a snapshot. The parameter "at" is the time of the request, for example the time of a
 // tick, which may be long ago. PlanRequest writes nothing.
 func (e *Engine) PlanRequest(ctx context.Context, snap *snapshot.Snapshot, row *state.RunRequest, r RunRequest, at time.Time) (*PlannedRequest, error) {
 	if _, err := Choose(ctx, snap, &r, at); err != nil {

@@ -24,7 +24,7 @@ type RunHour struct {
 }
 
 // CountRuns counts the runs that were requested in the hours before a time. It examines closed runs newest first, and
-// stops after approximately as many closed runs as the parameter `most` says.
+// stops after approximately as many closed runs as the parameter "most" says.
 func CountRuns(ctx context.Context, snap *snapshot.Snapshot, to time.Time, hours, most int) (RunCounts, error) {
 	from := to.Add(-time.Duration(hours) * time.Hour)
 	counts := RunCounts{Hours: make([]RunHour, hours), CountedFrom: event.At(from)}

@@ -77,7 +77,7 @@ func SchemaChanges(
 }
 
 // replaced compares the output of an asset without partitions with the output that was the newest when the run was
-// planned. The parameter `own` contains the partitions that the run materialized.
+// planned. The parameter "own" contains the partitions that the run materialized.
 func replaced(own map[*state.Partition]bool, before plan.Schema) (changes []schemaChange) {
 	for row := range own {
 		if row.PartitionKey == "" && before.Hash != "" && before.Hash != row.SchemaHash {

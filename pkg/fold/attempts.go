@@ -78,7 +78,7 @@ func (f *folder) taskStarted(p *event.TaskStarted) verdict {
 	return folded
 }
 
-// markRunning makes a task RUNNING. The parameter `since` is the start time by the worker's clock. If it is later than
+// markRunning makes a task RUNNING. The parameter "since" is the start time by the worker's clock. If it is later than
 // the event, the time of the event is recorded.
 func (f *folder) markRunning(current *state.Task, ref event.AttemptRef, since event.Time) {
 	t := *current

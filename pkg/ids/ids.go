@@ -106,7 +106,7 @@ func derived(base string, parts ...string) string {
 	return u.String()
 }
 
-// Renamed returns the id that replaces a ULID whose time is wrong. The time part of the new id is the parameter `at`.
+// Renamed returns the id that replaces a ULID whose time is wrong. The time part of the new id is the parameter "at".
 // The id depends only on the arguments.
 func Renamed(id string, at time.Time) string { return derived(AtTime(at), id, "renamed") }
 
@@ -122,13 +122,13 @@ func MaterializationID(d Domain, runID, taskKey string) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, "materialization")
 }
 
-// RequestedRunID returns the id of the run that a request starts. The parameter `at` is the time at which the request
+// RequestedRunID returns the id of the run that a request starts. The parameter "at" is the time at which the request
 // became ready to be planned. All planners of the request derive the same id.
 func RequestedRunID(d Domain, requestID string, at time.Time) string {
 	return derived(AtTime(at), d.Tenant, d.Workspace, requestID)
 }
 
-// TickID returns the id of the tick of a schedule at an instant. The parameter `at` is the time part of the id. If a
+// TickID returns the id of the tick of a schedule at an instant. The parameter "at" is the time part of the id. If a
 // command created the tick, at is the time of this command, and command is its id. Otherwise, at is the instant, and
 // command is empty.
 func TickID(d Domain, schedule string, instant time.Time, command string, at time.Time) string {

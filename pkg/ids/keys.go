@@ -142,7 +142,7 @@ func parsePlain(key string) (Partition, bool) {
 	return nil, false
 }
 
-// plainText parses a text in quotes at the beginning of an object in JSON. The text in the parameter `after` must
+// plainText parses a text in quotes at the beginning of an object in JSON. The text in the parameter "after" must
 // follow. plainText returns the quoted text and the remainder of the object. It reports false if the object begins in
 // another way, or if JSON could encode the text in another form.
 func plainText(object, after string) (text, rest string, ok bool) {

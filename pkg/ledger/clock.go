@@ -65,7 +65,7 @@ func (a *Appender) checkClock(ctx context.Context) error {
 	return nil
 }
 
-// checkStored compares this machine's clock with the time at which the store created an entry. The parameter `before`
+// checkStored compares this machine's clock with the time at which the store created an entry. The parameter "before"
 // is the time on this machine's clock before the request. The error is an [ErrClock] if the compactor would reject
 // the entry, or if the store's time is so far ahead that a listing may have missed the entry.
 func (a *Appender) checkStored(b *batch, before time.Time, stored blob.Object) error {

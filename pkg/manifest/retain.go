@@ -211,7 +211,7 @@ func (s *Store) limit(ctx context.Context, now event.Time) (event.Time, error) {
 }
 
 // pinAll pins those revisions that the policy keeps longer than Policy.All. It considers the revisions up to and
-// including `through`. It steps from one full hour (or full minute) to the next. For each step, a binary search finds
+// including "through". It steps from one full hour (or full minute) to the next. For each step, a binary search finds
 // the revision that was current at that time.
 func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now event.Time, version int64) error {
 	for from := w.first; from <= through; {
@@ -335,7 +335,7 @@ func (s *Store) raise(ctx context.Context, next Boundary, version int64) error {
 	return fmt.Errorf("raise boundary of %s to %d: %w", s.domain, next.DeletedThrough, err)
 }
 
-// remove deletes manifests in ascending order, up to and including the parameter `through`. It lists from the first
+// remove deletes manifests in ascending order, up to and including the parameter "through". It lists from the first
 // manifest on, because a writer that slept may have re-created a deleted manifest.
 func (c *Collector) remove(ctx context.Context, through int64) (more bool, err error) {
 	s := c.store
@@ -403,7 +403,7 @@ func (w *window) expired(then event.Time) (int64, error) {
 	return young - 2, err
 }
 
-// exceptNewest returns the parameter `through` or, if through is one of the newest n revisions, the last revision
+// exceptNewest returns the parameter "through" or, if through is one of the newest n revisions, the last revision
 // before these.
 func (w *window) exceptNewest(through, n int64) (int64, error) {
 	if n <= 1 || through < w.first {

@@ -39,7 +39,7 @@ func (c *Check) Judge(compiled Compiled, m Measured) event.CheckResult {
 	return r
 }
 
-// JudgeAnomaly returns the result of an anomaly check. The parameter `past` contains the values of earlier outputs, the
+// JudgeAnomaly returns the result of an anomaly check. The parameter "past" contains the values of earlier outputs, the
 // newest last.
 func (c *Check) JudgeAnomaly(value int64, past []int64) event.CheckResult {
 	r := c.result()

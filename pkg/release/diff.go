@@ -203,7 +203,7 @@ func changedKeys[V comparable](old, now map[string]V) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// extends compares the columns of an old query (the parameter `from`) with those of a new query (the parameter `to`).
+// extends compares the columns of an old query (the parameter "from") with those of a new query (the parameter "to").
 // It reports whether the new query has all columns of the old query, in the same order.
 func extends(from, to *plan.Tree) bool {
 	at := 0

@@ -193,7 +193,7 @@ func timeOf(st *state.State, g fold.Group) event.Time {
 }
 
 // isEarly reports whether a group must wait because its events name a deployment, schedule or alert rule that does
-// not exist yet. It returns false if one of the groups in the parameter `before` deploys a release, because this
+// not exist yet. It returns false if one of the groups in the parameter "before" deploys a release, because this
 // deployment may create the schedule or rule.
 func (h *deferred) isEarly(st *state.State, g fold.Group, before []fold.Group) bool {
 	if slices.ContainsFunc(before, func(b fold.Group) bool { return deploymentIn(b) != nil }) {

@@ -37,7 +37,7 @@ func (e extent) count() int {
 }
 
 // divide returns the parts of a file that may contain keys of an asset. It omits parts in which all keys are less than
-// the parameter `from`. If the file has no parts, divide returns the whole file.
+// the parameter "from". If the file has no parts, divide returns the whole file.
 func (h History) divide(ctx context.Context, f manifest.File, from manifest.Cell, asset string) ([]extent, error) {
 	if !h.divided() {
 		return wholeFile(f), nil

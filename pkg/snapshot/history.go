@@ -184,7 +184,7 @@ func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool
 	return s.RunsSince(ctx, "", limit, ok)
 }
 
-// RunsSince is like Runs, but returns only runs whose ids are not less than the parameter `since`. It does not read
+// RunsSince is like Runs, but returns only runs whose ids are not less than the parameter "since". It does not read
 // older files of history.
 func (s *Snapshot) RunsSince(ctx context.Context, since string, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	var runs []*state.Run

@@ -275,7 +275,7 @@ func (c *Codec) readPage(ctx context.Context, store *manifest.Store, f manifest.
 }
 
 // Partitions yields the rows of an asset's partitions with a visible output, live and in history, in the order of their
-// keys. It starts at the first key that is not less than the parameter `from`. Callers must not modify the rows.
+// keys. It starts at the first key that is not less than the parameter "from". Callers must not modify the rows.
 func (s *Snapshot) Partitions(ctx context.Context, asset, from string) iter.Seq2[*state.Partition, error] {
 	return s.visible(s.partitions(ctx, manifest.Cell{Asset: asset, Partition: from}, asset, s.History.page))
 }

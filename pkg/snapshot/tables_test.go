@@ -36,7 +36,7 @@ func oneRow(t *testing.T, i int, seq int64) *state.Rows {
 	return state.NewRows(lists)
 }
 
-// oneRowEach returns one row for each table. The parameter `other` is the position of a table. The row of this table
+// oneRowEach returns one row for each table. The parameter "other" is the position of a table. The row of this table
 // has the sequence number 2, and every other row has the sequence number 1.
 func oneRowEach(t *testing.T, other int) *state.Rows {
 	t.Helper()

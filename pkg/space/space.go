@@ -263,7 +263,7 @@ func (c Calendar) Expected(s *Space, limit int) ([]string, error) {
 }
 
 // ExpectedAfter returns a page of the keys that [Calendar.Expected] returns, in ascending order: at most limit keys,
-// all of them greater than the key in the parameter `after`. It does not list all expected keys, because there may be
+// all of them greater than the key in the parameter "after". It does not list all expected keys, because there may be
 // millions.
 func (c Calendar) ExpectedAfter(s *Space, after string, limit int) ([]string, error) {
 	if s == nil {

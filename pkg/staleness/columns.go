@@ -67,7 +67,7 @@ func (t texts) cellOf(row *state.Partition, m *state.Mark) cell {
 	return c
 }
 
-// timeOf returns the time in the id of a run, or the parameter `other` if the id contains no time.
+// timeOf returns the time in the id of a run, or the parameter "other" if the id contains no time.
 func timeOf(run string, other event.Time) event.Time {
 	if at := ids.Time(run); !at.IsZero() {
 		return event.At(at)

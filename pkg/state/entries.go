@@ -19,7 +19,7 @@ func (h *EntryHash) Add(entry string) {
 func (h EntryHash) String() string { return fmt.Sprintf("%016x", uint64(h)) }
 
 // EntriesFrom returns the greatest recorded entry, and a hash of all recorded entries whose ids are not less than the
-// parameter `through`. It ignores entries in which a timer fired, and dead letters that wait.
+// parameter "through". It ignores entries in which a timer fired, and dead letters that wait.
 func (s *State) EntriesFrom(through string) (last string, hash EntryHash) {
 	s.Entries.Ascend(Key2{A: through}, func(row *Entry) bool {
 		if row.Entry != last && !row.Timer && !row.Waits() {

@@ -8,7 +8,7 @@ type sorted[T any] interface {
 	Set(item T) (replaced T, ok bool)
 	Delete(item T) (deleted T, ok bool)
 	Ascend(from T, yield func(T) bool)
-	// First returns the first item that is not less than the parameter `from`. Unlike Ascend, it needs no closure, and
+	// First returns the first item that is not less than the parameter "from". Unlike Ascend, it needs no closure, and
 	// so no allocation in the caller.
 	First(from T) (T, bool)
 	Scan(yield func(T) bool)

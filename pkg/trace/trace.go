@@ -99,7 +99,7 @@ func (t *Tracer) Start(ctx context.Context, name string, about About, options ..
 	return ctx, &Span{span}
 }
 
-// StartAttempt begins the span of an attempt. The parameter `at` is the time at which the attempt started.
+// StartAttempt begins the span of an attempt. The parameter "at" is the time at which the attempt started.
 func (t *Tracer) StartAttempt(ctx context.Context, about About, at time.Time) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil

@@ -41,7 +41,7 @@ type Swept struct {
 	Soon bool
 }
 
-// After returns the [Swept] for the publish at the end of a sweep. The parameter `through` is the minute up to which
+// After returns the [Swept] for the publish at the end of a sweep. The parameter "through" is the minute up to which
 // the sweep has listed wakeups, and found says whether the sweep found something to repair. If found is true or work is
 // overdue, After sets Soon, so that another sweep follows within a minute.
 func After(st *state.State, now, through event.Time, found bool) Swept {

@@ -180,7 +180,7 @@ func invalidFiles(err error) bool {
 	return known && f.code == CodeInvalidInput || errors.Is(err, errChangedOutput)
 }
 
-// limited calls the parameter `do`, whose context ends after the time limit of the check.
+// limited calls the parameter "do", whose context ends after the time limit of the check.
 func (r *checkRun) limited(ctx context.Context, c *quality.Check, do func(context.Context) error) error {
 	if c.Timeout() == 0 {
 		return do(ctx)

@@ -132,7 +132,7 @@ func (n *nestedType) copy(from *jsontext.Decoder, to *jsontext.Encoder) error {
 	return n.copyScalar(value, to)
 }
 
-// copyBetween copies the brackets of a list or an object. For each element between them, it calls the parameter `each`,
+// copyBetween copies the brackets of a list or an object. For each element between them, it calls the parameter "each",
 // which copies the element.
 func copyBetween(from *jsontext.Decoder, to *jsontext.Encoder, closing jsontext.Kind, each func() error) error {
 	copyToken := func() error {

@@ -33,7 +33,7 @@ func endTrace(span *trace.Span, f *contract.Finished) {
 	span.End(err)
 }
 
-// phase calls the parameter `do` within a new span.
+// phase calls the parameter "do" within a new span.
 func phase[T any](ctx context.Context, a *attempt, name string, do func(context.Context) (T, error)) (T, error) {
 	ctx, span := a.w.cfg.Traces.Start(ctx, name, trace.About{})
 	done, err := do(ctx)

@@ -66,7 +66,7 @@ type entry string
 
 func (e entry) isFolder() bool { return strings.HasSuffix(string(e), "/") }
 
-// walk yields the objects of a folder. The parameter `at` is the prefix of their keys. walk returns false when the
+// walk yields the objects of a folder. The parameter "at" is the prefix of their keys. walk returns false when the
 // listing has ended.
 func (l *listing) walk(folder *os.Root, at string) bool {
 	entries, err := l.read(folder, at)
@@ -151,7 +151,7 @@ func (l *listing) read(folder *os.Root, at string) (entries []entry, err error) 
 	return entries, nil
 }
 
-// within returns the prefix and start of a listing relative to a folder. The parameter `at` is the prefix of the keys
+// within returns the prefix and start of a listing relative to a folder. The parameter "at" is the prefix of the keys
 // in the folder.
 func within(opts blob.ListOptions, at string) (prefix, after string) {
 	if strings.HasPrefix(opts.Prefix, at) {
